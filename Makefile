@@ -24,7 +24,7 @@ TYPED_EXAMPLES := $(wildcard examples/*/*.py)
 LINT_IMPORTS := from importlinter.cli import lint_imports_command as lint; lint(prog_name="lint-imports")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models browser speech engine ready run test test-long test-pythons pytest lint format types imports sizes bench mutants lock wheels docs clean
+.PHONY: help setup models browser speech engine git node ready run test test-long test-pythons pytest lint format types imports sizes bench mutants lock wheels docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -53,6 +53,14 @@ speech: ## Bring the voice that speaks to the microphone in the tests
 engine: setup ## Bring the system library that the engine of local models needs
 	@sh scripts/engine.sh
 
+# Without it the tests of repositories are skipped, loudly; on CI that is a failure.
+git: ## Bring git, for the tests of repositories
+	@sh scripts/git.sh
+
+# Without them the tests that need them are skipped, loudly; on CI that is a failure.
+node: setup ## Bring the conformance suite of MCP, and clients and servers of others, from npm
+	@$(PY) scripts/node_packages.py
+
 # A project of its own, whose key and conversations are there again at the next start.
 run: setup ## Serve the reference tools on this machine; SERVE_FLAGS="--port 0" takes a free port
 	@mkdir -p build/run
@@ -67,13 +75,13 @@ test: setup ## Check everything: lint, types, import directions, sizes, tests
 # Beside `make lint`, which keeps one core busy. One after the other, because apt-get is for one at a time. Whoever imports a
 # module first compiles it: workers that start at once would each compile all of them. Errors are for the tests to tell.
 ready: setup
-	@for part in models browser speech engine; do $(MAKE) --no-print-directory $$part || exit; done
+	@for part in models browser speech engine git node; do $(MAKE) --no-print-directory $$part || exit; done
 	@$(PY) -m pytest --collect-only --quiet > build/collected.txt 2>&1 || true
 
-pytest: setup models browser speech engine ## Run the tests alone (PYTEST_FLAGS=... is passed on)
+pytest: setup models browser speech engine git node ## Run the tests alone (PYTEST_FLAGS=... is passed on)
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_FLAGS)
 
-test-long: lint models browser speech engine ## Run every test, the long ones too, with many more examples
+test-long: lint models browser speech engine git node ## Run every test, the long ones too, with many more examples
 	@HANDRAIL_TEST_PROFILE=long $(PY) -m pytest -n $(WORKERS) --dist worksteal -m "" $(PYTEST_FLAGS)
 
 test-pythons: setup models ## Run the tests without a browser on every Python found; PYTHONS="3.12 3.13" chooses

@@ -18,7 +18,9 @@ ALL = (
     "knowledge",
     "picking",
     "serving",
+    "protocol",
     "voice",
+    "gateway",
     "capacity",
 )
 

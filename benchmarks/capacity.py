@@ -9,10 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import selectors
-import socket
 import tempfile
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -26,6 +23,7 @@ from urllib.parse import quote
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from tests.loopback_proxy import LoopbackProxy, Streams
 from tests.postgres_server import postgres_server
 
 from benchmarks.catalogue import write_tools
@@ -83,59 +81,45 @@ class Traffic:
         return Traffic(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
 
 
-class _Meter:
+class _Meter(LoopbackProxy):  # type: ignore[misc]  # the tests are not typed from here
     """A proxy on a socket in a folder of its own."""
 
     def __init__(self, folder: Path, server: str) -> None:
         self._server = server
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(folder / ".s.PGSQL.5432"))
-        self._listener.listen()
-        self._of_connections: list[Traffic] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._of_connections: dict[object, Traffic] = {}
+        """By what is read from the server; beside it, by what is written to it."""
+        self._asked: dict[object, Traffic] = {}
+        super().__init__(folder / ".s.PGSQL.5432")
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.socket(socket.AF_UNIX)
-            server.connect(self._server)
-            threading.Thread(target=self._pass_on, args=(client, server), daemon=True).start()
+    async def connect(self, head: asyncio.StreamReader) -> Streams:
+        reader, writer = await asyncio.open_unix_connection(self._server)
+        self._of_connections[reader] = self._asked[writer] = Traffic()
+        return reader, writer
+
+    async def up(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: asyncio.StreamWriter
+    ) -> None:
+        traffic = self._asked[writer]
+        while data := await reader.read(1 << 16):
+            traffic.sent += len(data)
+            writer.write(data)
+
+    async def down(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        traffic = self._of_connections[reader]
+        while data := await reader.read(1 << 16):
+            traffic.received += len(data)
+            traffic.commits += data.count(b"COMMIT\0")
+            traffic.trips += data.count(_READY)
+            writer.write(data)
 
     @property
     def all(self) -> Traffic:
-        return sum(self._of_connections, Traffic())
+        return sum(self._of_connections.values(), Traffic())
 
     @property
     def writer(self) -> Traffic:
         """That of the connection that writes: what the others ask for depends on the time that passes, not on calls."""
-        return replace(max(self._of_connections, key=lambda one: one.commits))
-
-    def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
-        traffic = Traffic()
-        self._of_connections.append(traffic)
-        chosen = selectors.DefaultSelector()
-        chosen.register(client, selectors.EVENT_READ)
-        chosen.register(server, selectors.EVENT_READ)
-        with client, server, chosen:
-            while True:
-                for key, _ in chosen.select():
-                    speaks = key.fileobj is client
-                    data = (client if speaks else server).recv(1 << 16)
-                    if not data:
-                        return
-                    if speaks:
-                        traffic.sent += len(data)
-                    else:
-                        traffic.received += len(data)
-                        traffic.commits += data.count(b"COMMIT\0")
-                        traffic.trips += data.count(_READY)
-                    (server if speaks else client).sendall(data)
-
-    def close(self) -> None:
-        self._listener.close()
+        return replace(max(self._of_connections.values(), key=lambda one: one.commits))
 
 
 @contextmanager

@@ -31,10 +31,11 @@ from benchmarks.report import Result
 from handrail.cli.output import progress_for
 from handrail.testing import open_tools
 from handrail_reference.services.embeddings import Embedder, import_packages, open_embedder
+from handrail_reference.services.kb.database import KnowledgeDatabase
 from handrail_reference.services.kb.files import find_sources
 from handrail_reference.services.kb.importing import ImportOutcome, import_sources
 from handrail_reference.services.kb.service import KnowledgeBase
-from handrail_reference.services.kb.writing import put_vectors, space_id
+from handrail_reference.services.kb.writing import space_id
 
 _RECORDS = int(os.environ.get("HANDRAIL_BENCH_RECORDS", "100_000"))
 _BESIDE = max(1_000, _RECORDS // 10)
@@ -155,7 +156,7 @@ def _vectors(side: Path) -> list[Result]:
         made = numbers.standard_normal((len(some), embedder.dimensions), dtype=np.float32)
         made /= np.linalg.norm(made, axis=1, keepdims=True)
         vectors = [(piece, packed(vector)) for piece, vector in zip(some, made, strict=True)]
-        kb.database.write_now(lambda db, vectors=vectors: put_vectors(db, space, vectors))  # type: ignore[misc]
+        kb.database.write_now(lambda db, vectors=vectors: db.put_vectors(space, vectors))  # type: ignore[misc]
     kb.close_now()
     return [Result("size on disk with vectors", path.stat().st_size / 1e6, "MB", None, "half precision")]
 
@@ -253,6 +254,7 @@ async def _beside_imports(side: Path, desk: _Desk, name: str, queries: list[str]
 
 
 async def _by_the_command(kb: KnowledgeBase, lines: Path) -> None:
+    assert isinstance(kb.database, KnowledgeDatabase)
     environment = {**os.environ, "HANDRAIL_SERVICES_KB_PATH": str(kb.database.path)}
     words = ("-m", "handrail", "kb", "import", lines.name, "--no-embeddings")
     command = await asyncio.create_subprocess_exec(

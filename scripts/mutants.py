@@ -6,8 +6,9 @@
 is changed. A process collects the tests of a target once and forks for each mutant; the fork gives the mutated function its
 faulty code and runs the tests that enter it. A fault outside of functions is imported in place of its module instead, which
 takes seconds longer. Outcomes are appended to build/mutants as they come, so a run that is stopped continues where it was. A
-target starts anew when its module has changed; when only its tests have changed, its survivors are tried again. The report
-says how many were killed, and fails where fewer than 80 % were, or where one survived that is not listed.
+target starts anew when its module has changed; when only its tests have changed, its survivors are tried again. Runs of
+different targets may go on at the same time. The report says how many were killed, and fails where fewer than 80 % were, or
+where one survived that is not listed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "scripts" / "mutants.toml"
 RESULTS = ROOT / "build" / "mutants"
-KILLER = RESULTS / "killer.txt"
 KILLED_PERCENT = 80
 SEED = 16
 MAX_SECONDS = 30.0
@@ -240,7 +240,7 @@ class _Trials:
             except BaseException:  # noqa: BLE001 - a test that ends the run has noticed something too
                 self._session.testsfailed += 1
             if self._session.testsfailed:
-                KILLER.write_text(item.nodeid, encoding="utf-8")
+                _killer_file(self._target).write_text(item.nodeid, encoding="utf-8")
                 return int(pytest.ExitCode.TESTS_FAILED)
         return int(pytest.ExitCode.OK)
 
@@ -340,12 +340,13 @@ def _in_child(
     return os.waitstatus_to_exitcode(status)
 
 
-def _run_tests(tests: Sequence[str], plugin: object, finder: _MutantFinder | None = None) -> int:
+def _run_tests(target: Target, tests: Sequence[str], plugin: object, finder: _MutantFinder | None = None) -> int:
     if finder is not None:
         sys.meta_path.insert(0, finder)
     files = list(dict.fromkeys(each.partition("::")[0] for each in tests))
     # A folder of its own: the numbered ones of other runs are no business of a process that may be killed.
-    return int(pytest.main([*PYTEST, "--basetemp", str(RESULTS / "tmp"), *files], plugins=[plugin]))
+    folder = str(RESULTS / f"{target.name}.tmp")
+    return int(pytest.main([*PYTEST, "--basetemp", folder, *files], plugins=[plugin]))
 
 
 def quickest_of_each_file(tests: Mapping[str, float]) -> list[str]:
@@ -387,7 +388,7 @@ def try_module(target: Target, mutant: Mutant, tests: Mapping[str, float]) -> in
     names = list(tests)
     limit = int(15 + 4 * sum(tests.values()))
     return _in_child(
-        lambda: _run_tests(names, _Selection(names), _MutantFinder(target, mutant.source)),
+        lambda: _run_tests(target, names, _Selection(names), _MutantFinder(target, mutant.source)),
         time_limit=limit,
         cpu_limit=limit,
     )
@@ -405,7 +406,7 @@ def look_at_tests(target: Target) -> dict[str, tuple[float, set[int]]]:
         recorder = _Recorder(target)
 
         def work() -> int:
-            status = _run_tests(target.tests, recorder)
+            status = _run_tests(target, target.tests, recorder)
             found = {name: (recorder.seconds[name], sorted(recorder.entered[name])) for name in recorder.entered}
             place.write_text(json.dumps({"of": now if status == pytest.ExitCode.OK else "", "tests": found}), "utf-8")
             return status
@@ -431,12 +432,16 @@ def _results_file(target: Target) -> Path:
     return RESULTS / f"{target.name}.{digest(target.source)}.jsonl"
 
 
-def read_outcomes(target: Target) -> dict[str, Outcome]:
-    """What earlier runs found of this source; a survivor counts only if the tests are the same."""
+def _killer_file(target: Target) -> Path:
+    return RESULTS / f"{target.name}.killer.txt"
+
+
+def read_outcomes(target: Target, tests: str | None = None) -> dict[str, Outcome]:
+    """What earlier runs found of this source; a survivor counts only if the tests are the same, by their digest."""
     place = _results_file(target)
     if not place.exists():
         return {}
-    now = tests_digest(target)
+    now = tests or tests_digest(target)
     outcomes = (Outcome(**json.loads(line)) for line in place.read_text(encoding="utf-8").splitlines())
     return {each.mutant: each for each in outcomes if each.outcome != "survived" or each.tests == now}
 
@@ -447,8 +452,9 @@ def chosen(target: Target, mutants: Sequence[Mutant]) -> Sequence[Mutant]:
         mutants = [each for each in mutants if each.function.partition(".")[0] in target.functions]
     if target.max_mutants is None or len(mutants) <= target.max_mutants:
         return mutants
-    places = random.Random(SEED).sample(range(len(mutants)), target.max_mutants)  # noqa: S311 - a sample, not a secret
-    return [mutants[place] for place in sorted(places)]
+    # By names, not by places: an edit brings its own mutants in and draws no new sample of the others.
+    sample = {each.name for each in sorted(mutants, key=lambda each: digest(each.name))[: target.max_mutants]}
+    return [each for each in mutants if each.name in sample]
 
 
 def run_target(target: Target, mutants: Sequence[Mutant], deadline: float | None) -> bool:
@@ -480,8 +486,9 @@ def run_target(target: Target, mutants: Sequence[Mutant], deadline: float | None
         return deadline is None or time.monotonic() <= deadline
 
     def note(mutant: Mutant, seconds: float, status: int | None) -> None:
-        by = KILLER.read_text(encoding="utf-8") if KILLER.exists() else ""
-        KILLER.unlink(missing_ok=True)
+        killer = _killer_file(target)
+        by = killer.read_text(encoding="utf-8") if killer.exists() else ""
+        killer.unlink(missing_ok=True)
         if by and mutant.function in inside:
             killers[mutant.function][by] += 1
         # A usage error is a module that a conftest could not import.
@@ -508,12 +515,14 @@ def run_target(target: Target, mutants: Sequence[Mutant], deadline: float | None
                 note(mutant, time.perf_counter() - started, status)
         return True
 
-    status = _in_child(lambda: _run_tests(target.tests, _Trials(target, try_functions)), quiet=False)
+    status = _in_child(lambda: _run_tests(target, target.tests, _Trials(target, try_functions)), quiet=False)
     if status == OUT_OF_TIME:
         return False
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         raise SystemExit(f'mutants: the tests of "{target.name}" could not be collected; see MUTANTS_OUTPUT=1.')
-    for mutant in [mutant for mutant in waiting if mutant.name not in read_outcomes(target)]:
+    # Somebody may edit a test meanwhile; that is for the next run.
+    done = read_outcomes(target, now)
+    for mutant in [mutant for mutant in waiting if mutant.name not in done]:
         if not in_time():
             return False
         started = time.perf_counter()

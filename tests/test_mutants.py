@@ -1,8 +1,10 @@
 """`make mutants`: its table names files that are there, and its report hides no survivor."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
-from scripts.mutants import Figures, Survivor, Target, missing, quickest_of_each_file, read_table, report
+from scripts.mutants import Figures, Survivor, Target, chosen, missing, quickest_of_each_file, read_table, report
 
 ALIVE = ("give_back", "used -= 1", "used -= 2")
 LISTED = Survivor(function="give_back", before="used -= 1", after="used -= 2", reason="An example.")
@@ -55,3 +57,14 @@ def test_four_fifths_must_be_killed_and_all_tried():
 def test_the_quickest_tests_come_first_and_no_file_is_left_to_the_end():
     tests = {"a.py::slow": 3.0, "a.py::quick": 0.1, "b.py::only": 2.0, "a.py::middling": 0.2}
     assert quickest_of_each_file(tests) == ["a.py::quick", "b.py::only", "a.py::middling", "a.py::slow"]
+
+
+def test_an_edit_draws_no_new_sample_of_what_it_left_alone():
+    target = Target(name="budget", file="src/handrail/gone.py", tests=(), functions=(), max_mutants=20)
+    mutants: list[Any] = [
+        SimpleNamespace(name=f"spend: used += {n} -> used -= {n}", function="spend") for n in range(60)
+    ]
+    added: list[Any] = [SimpleNamespace(name="refuse: if full: -> if not full:", function="refuse")]
+    before, after = ({each.name for each in chosen(target, every)} for every in (mutants, [*added, *reversed(mutants)]))
+    assert len(before) == len(after) == 20
+    assert len(before & after) >= 19

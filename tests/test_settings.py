@@ -239,3 +239,25 @@ def test_what_services_are_given_is_in_no_representation(tmp_path):
     assert dict(settings.services["shop"].settings) == {"password": "hidden"}
     assert "hidden" not in repr(settings)
     assert "hidden" not in repr(settings.services["shop"])
+
+
+def test_a_host_s_policy_for_tools_and_its_roles_are_read(tmp_path):
+    text = '[access]\nroles = ["manager"]\n[policy]\nrepair = true\n[policy.tools.pay]\nroles = ["manager"]\ntimeout_ms = 500\n'
+    settings = load_settings(write(tmp_path, text), {})
+    assert settings.access_roles == ("manager",)
+    assert settings.policy.repair is True
+    assert settings.tool_policies["pay"].settings == {"roles": ["manager"], "timeout_ms": 500}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[policy]\ntools = 5\n", "[policy.tools] in handrail.toml must have a table for each tool"),
+        ("[policy.tools.pay]\ntimeot_ms = 5\n", 'has no "timeot_ms"; did you mean "timeout_ms"?'),
+        ("[versions]\npay = 5\n", "[versions.pay] must be a table."),
+    ],
+)
+def test_a_policy_for_a_tool_that_cannot_be_used_is_one_sentence(tmp_path, text, sentence):
+    with pytest.raises(ConfigError) as caught:
+        load_settings(write(tmp_path, text), {})
+    assert sentence in str(caught.value)

@@ -7,7 +7,7 @@ import logging
 import os
 import os.path
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -17,25 +17,32 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from handrail.agents import AgentPolicy, Prompts, TextAgent
 from handrail.agents.guides import Guides
+from handrail.agents.tool_search import ToolSearch
 from handrail.agents.voice.host_port import VoicePolicy
 from handrail.authoring.modules import look_in
 from handrail.authoring.services import ServiceFactory, find_factory, is_available, service_types
 from handrail.build.compiler import BuildPlan
+from handrail.contract.credentials import ConnectionsPort
 from handrail.contract.definition import Mode, ToolDefinition
-from handrail.contract.errors import ConfigError, HandrailError, UsageError, missing_extra
+from handrail.contract.errors import ArtifactError, ConfigError, HandrailError, UsageError, missing_extra
 from handrail.contract.gates import Gate
 from handrail.contract.live import LiveModel
 from handrail.contract.model import Model
-from handrail.contract.ports import AuditPort, Clock, MetricsPort
+from handrail.contract.ports import AuditPort, Clock, MetricsPort, TracingPort
 from handrail.contract.service import ServiceConfig
 from handrail.contract.store import Store
+from handrail.identity.config import check_secret
 from handrail.observe.audit import AuditLog
 from handrail.observe.metrics import Metrics
 from handrail.observe.redaction import compile_redactor
+from handrail.observe.tracing import tracing_of, tracing_or_none
+from handrail.observe.usage import UsageLog
 from handrail.picking import pick_tools
 from handrail.plugins import import_named
 from handrail.providers import as_meant
 from handrail.registry import Registry
+from handrail.registry.artifact import read_artifact
+from handrail.registry.host_policy import HostPolicy, unknown_role
 from handrail.runtime.capabilities import PerCall, built_in
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.gates import checked_gates
@@ -48,6 +55,8 @@ from handrail.stores import open_store
 if TYPE_CHECKING:
     from handrail.agents.voice.agent import VoiceAgent
     from handrail.agents.voice.spoken.recogniser import Recogniser
+    from handrail.identity.connections import Connections
+    from handrail.identity.tokens import TokenChecker
 
 _LOG = logging.getLogger("handrail")
 
@@ -70,7 +79,7 @@ class Runtime(RuntimeCore):
     runtime has (`handrail.runtime.capabilities`); one of the same name takes its place. `services` are those that the runtime
     itself opens and closes, as `[services.NAME]` does. `secrets` are given to tools that ask
     for that capability; `attributes` are the host's word about every session, for the tools' conditions. `gates` are the host's
-    own, in their order (docs/gates.md).
+    own, in their order (docs/gates.md). `tracing` is found by itself where the host has configured OpenTelemetry before.
     """
 
     def __init__(
@@ -89,6 +98,8 @@ class Runtime(RuntimeCore):
         secrets: Mapping[str, str] | None = None,
         attributes: Mapping[str, Any] | None = None,
         gates: Sequence[Gate] = (),
+        tracing: TracingPort | None = None,
+        connections: ConnectionsPort | None = None,
     ) -> None:
         self._attributes = dict(attributes or {})
         rules = policy if isinstance(policy, Policy) else Policy.from_dict(policy or {})
@@ -100,6 +111,7 @@ class Runtime(RuntimeCore):
         numbers = metrics or Metrics()
         if isinstance(numbers, Metrics):
             numbers.declared_size = lambda tool_id: _declared_size(registry, tool_id)
+            numbers.versioned = VersionedTools(registry)
         super().__init__(
             registry,
             store=open_store(store) if isinstance(store, str) else store,
@@ -117,6 +129,9 @@ class Runtime(RuntimeCore):
             capability_checks=capability_checks,
             meaning=_as_meant,
             gates=gates,
+            tracing=tracing or tracing_or_none(),
+            usage=partial(_usage_log, numbers, log),
+            connections=connections,
         )
         if isinstance(self.metrics, Metrics):
             self.metrics.store_load = self.store.load
@@ -132,13 +147,17 @@ class Runtime(RuntimeCore):
     ) -> Session:
         """A new session, pinned to the registry as it is now. What the host says of every session wins over `attributes`."""
         await self.open()
-        told = (getattr(service, "session_attributes", {}) for service in self.services.opened.values())
-        known = {
-            **(attributes or {}),
-            **{name: value for facts in told for name, value in facts.items()},
-            **self._attributes,
-        }
+        known = {**(attributes or {}), **self._host_attributes()}
         return await super().open_session(mode=mode, user=user, tenant=tenant, attributes=known, policy=policy)
+
+    async def set_roles(self, session: Session, roles: Collection[str]) -> None:
+        """As in `RuntimeCore`; what the host says of every session stays."""
+        if "roles" not in self._host_attributes():
+            await super().set_roles(session, roles)
+
+    def _host_attributes(self) -> dict[str, Any]:
+        told = (getattr(service, "session_attributes", {}) for service in self.services.opened.values())
+        return {**{name: value for facts in told for name, value in facts.items()}, **self._attributes}
 
     async def preload_services(self) -> list[str]:
         """Let services import what takes long, before anybody waits for the event loop; what they have to say to the operator."""
@@ -162,13 +181,38 @@ class Runtime(RuntimeCore):
                 _LOG.warning("%s", error)
 
 
+def _usage_log(metrics: MetricsPort, audit: AuditPort, owner: str) -> UsageLog | None:
+    """The statistics by day, which count the calls that the metrics have. A host's own metrics hand over none."""
+    if not isinstance(metrics, Metrics):
+        return None
+    usage = UsageLog(owner, audit.clock)
+    metrics.forward, usage.before_fold = usage.executed, metrics.fold
+    return usage
+
+
+class VersionedTools(Collection[str]):
+    """The tools that a registry has in several versions now."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._registry.generation.versions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._registry.generation.versions)
+
+    def __len__(self) -> int:
+        return len(self._registry.generation.versions)
+
+
 def own_capabilities(secrets: Mapping[str, str] | None = None) -> dict[str, PerCall]:
     """What every runtime gives its tools without any set-up."""
-    return {**built_in(secrets), "guides": PerCall(Guides)}
+    return {**built_in(secrets), "guides": PerCall(Guides), "tool_search": PerCall(ToolSearch)}
 
 
 def _declared_size(registry: Registry, tool_id: str) -> int | None:
-    tool = registry.snapshot().get(tool_id)
+    tool = registry.snapshot().get(tool_id.partition("@")[0])
     return tool.definition.max_output_bytes if tool is not None else None
 
 
@@ -201,6 +245,8 @@ def build_plan(settings: Settings, directory: str | None = None, output: str | N
         project=settings.project,
         tools_optional=directory is None and settings.tools_directory == "tools",
         voice_turn_ms=settings.policy.voice.turn_ms or 1500,
+        roles=settings.access_roles,
+        upstream=settings.mcp_servers,
         service_types=partial(service_types, settings.services, settings.project),
     )
 
@@ -215,9 +261,20 @@ def open_registry(settings: Settings, artifact: str | None = None, *, refuse_one
         validators=validators,
         refuse_one=refuse_one,
         tools_root=settings.project / settings.tools_directory,
+        host=host_policy(settings),
     )
     registry.lock()
     return registry
+
+
+def host_policy(settings: Settings) -> HostPolicy:
+    """What the settings say about tools: `[policy.tools]`, `[versions]` and `[access]`."""
+    return HostPolicy(
+        tools=settings.tool_policies,
+        versions=settings.versions,
+        roles=frozenset(settings.access_roles),
+        timeout_ms=settings.policy.timeout_ms,
+    )
 
 
 def open_runtime(
@@ -234,16 +291,71 @@ def open_runtime(
     needed = needed_by(registry.entries())
     wanted = capability_checks if services is None else services
     own = find_services(settings, needed) if wanted else Services(())
+    store = open_store(store_url(settings))
     return Runtime(
         registry,
-        store=store_url(settings),
+        store=store,
         services=own,
         policy=settings.policy,
         audit=open_audit(settings, serving=serving),
         capability_checks=capability_checks,
         secrets=settings.secrets,
         gates=find_gates(settings),
+        tracing=tracing_or_none() or (tracing_of(os.environ) if serving else None),
+        connections=open_connections(settings, store) if settings.connections and wanted else None,
     )
+
+
+def open_connections(settings: Settings, store: Store) -> Connections:
+    """What people connect, over the credentials of this store; `ConfigError` if there is no key, or a client lacks its secret."""
+    from handrail.identity.connections import Connections  # noqa: PLC0415  # an HTTP client comes with it
+    from handrail.identity.vault import Vault  # noqa: PLC0415
+
+    for config in settings.connections.values():
+        check_secret(config)
+    return Connections(settings.connections, store.credentials, Vault(settings.credentials_keys), now=time.time)
+
+
+def known_roles(settings: Settings) -> frozenset[str]:
+    """The roles that there are: those that `[access]` lists and, where it lists none, those that the built tools name."""
+    if settings.access_roles:
+        return frozenset(settings.access_roles)
+    try:
+        entries = read_artifact(settings.artifact_path).entries
+    except ArtifactError:
+        return frozenset()
+    return frozenset(role for entry in entries for role in entry.get("permissions", {}).get("roles", ()))
+
+
+def open_token_checker(settings: Settings) -> TokenChecker | None:
+    """What checks signed tokens of users, as `[identity]` says; None if it says nothing. `ConfigError` if it cannot be used."""
+    if not (settings.identity_jwks or settings.identity_secret):
+        return None
+    from handrail.identity.tokens import TokenChecker, TokenRules, is_address  # noqa: PLC0415  # only servers check tokens
+
+    jwks = settings.identity_jwks
+    rules = TokenRules(
+        jwks=jwks if not jwks or is_address(jwks) else str(settings.project / jwks),
+        secret=settings.identity_secret,
+        issuer=settings.identity_issuer,
+        audience=settings.identity_audience,
+        algorithms=settings.identity_algorithms,
+        user_claim=settings.identity_user_claim,
+        roles_claim=settings.identity_roles_claim,
+        tenant_claim=settings.identity_tenant_claim,
+        organisation_claim=settings.identity_organisation_claim,
+        leeway_seconds=settings.identity_leeway_seconds,
+        cache_seconds=settings.identity_cache_seconds,
+    )
+    return TokenChecker(rules, roles=known_roles(settings))
+
+
+def check_roles(settings: Settings, roles: Iterable[str]) -> None:
+    """`UsageError` with one sentence if one of these roles does not exist."""
+    known = sorted(known_roles(settings))
+    for role in roles:
+        if role not in known:
+            raise UsageError(unknown_role(role, known))
 
 
 def find_gates(settings: Settings) -> list[Gate]:
@@ -282,7 +394,7 @@ def find_services(settings: Settings, names: Iterable[str]) -> Services:
 def service_factory(settings: Settings, name: str, /, **changed: Any) -> ServiceFactory:
     """The factory of one service; `changed` are settings that a command overrides."""
     config = settings.services.get(name, ServiceConfig(name=name))
-    return find_factory(replace(config, settings={**config.settings, **changed}), settings.project)
+    return find_factory(replace(config, settings={**config.settings, **changed}), settings.project, store_url(settings))
 
 
 def open_audit(settings: Settings, *, serving: bool) -> AuditLog:
@@ -329,8 +441,10 @@ def agent_policy(settings: Settings) -> AgentPolicy:
         rounds=settings.agent_rounds,
         max_tools=settings.agent_max_tools,
         picked_tools=settings.agent_picked_tools,
+        declaration_tokens=settings.agent_declaration_tokens,
         guide_tokens=settings.agent_guide_tokens,
         history_tokens=settings.agent_history_tokens,
+        context_window=settings.agent_context_window or None,
         time_zone=time_zone_of(settings, os.environ),
     )
 
@@ -365,11 +479,19 @@ def open_voice(settings: Settings, runtime: RuntimeCore, model: Model, live: Liv
         runtime,
         live or open_live_model(settings, model, runtime.clock),
         policy=voice_policy(settings),
-        agent_policy=agent_policy(settings),
+        agent_policy=_policy_in_voice(settings),
         prompts=open_prompts(settings),
         picker=pick_tools,
         recogniser=_open_recogniser(settings),
     )
+
+
+def _policy_in_voice(settings: Settings) -> AgentPolicy:
+    """The window is that of the model that speaks."""
+    policy = agent_policy(settings)
+    if not settings.voice_model and not settings.voice_context_window:
+        return policy
+    return replace(policy, context_window=settings.voice_context_window or None)
 
 
 def _open_recogniser(settings: Settings) -> Recogniser | None:

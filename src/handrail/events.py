@@ -1,4 +1,5 @@
-"""The events that `Session.events` yields: confirmations wanted, late envelopes, intents, messages, progress.
+"""The events that `Session.events` yields: confirmations and connections wanted, late envelopes, intents,
+messages, progress.
 
     async for event in session.events():
         match event:
@@ -14,6 +15,7 @@ from handrail.contract.events import (
     ClientMessage,
     ConfirmationRunning,
     ConfirmationWanted,
+    ConnectionWanted,
     ImageMessage,
     IntentApplied,
     LateEnvelope,
@@ -28,6 +30,7 @@ __all__ = [
     "ClientMessage",
     "ConfirmationRunning",
     "ConfirmationWanted",
+    "ConnectionWanted",
     "ImageMessage",
     "IntentApplied",
     "LateEnvelope",

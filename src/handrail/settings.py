@@ -16,8 +16,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from handrail.authoring.mcp.server_config import UpstreamConfig, upstream_configs
+from handrail.authoring.source import UPSTREAM_CAPABILITY
 from handrail.contract.errors import ConfigError
 from handrail.contract.service import ServiceConfig
+from handrail.identity.config import ConnectionConfig, connection_configs, is_safe_address
+from handrail.registry.host_policy import ToolPolicy
+from handrail.registry.version_rules import VersionRules
 from handrail.runtime.policy import ModePolicy, Policy
 from handrail.service_settings import service_configs
 
@@ -42,6 +47,22 @@ class Settings:
     audit_key: str = field(default="", repr=False)
     """Makes the hashes of the audit log HMACs: whoever does not have it cannot write lines that `handrail audit verify` takes for
     ours. Better in the environment (`HANDRAIL_AUDIT_KEY`) than in a file that is committed."""
+    access_roles: tuple[str, ...] = ()
+    """The roles that users may have; empty means those that the tools name."""
+    identity_jwks: str = ""
+    """The keys of the issuer whose signed tokens are believed: a file, or an address."""
+    identity_secret: str = field(default="", repr=False)
+    """Shared with the issuer, in the place of `jwks`; from the environment (`HANDRAIL_IDENTITY_SECRET`)."""
+    identity_issuer: str = ""
+    identity_audience: str = ""
+    identity_algorithms: tuple[str, ...] = ()
+    identity_user_claim: str = "sub"
+    identity_roles_claim: str = "roles"
+    identity_tenant_claim: str = ""
+    identity_organisation_claim: str = ""
+    identity_leeway_seconds: int = 30
+    identity_cache_seconds: int = 300
+    """So long the keys of an address or a file are kept."""
     server_host: str = "127.0.0.1"
     server_port: int = 8484
     server_keys_file: str = "server-keys.json"
@@ -52,6 +73,8 @@ class Settings:
     """Pages of other origins that may use the API."""
     server_hosts: tuple[str, ...] = ()
     """Names under which clients reach the server, beside those of the loopback."""
+    server_public_url: str = ""
+    """Where browsers reach the server, such as `https://desk.example.com`; empty means the address that each request names."""
     server_max_body_bytes: int = 262_144
     server_max_header_bytes: int = 16_384
     server_requests_per_minute: int = 1_200
@@ -87,14 +110,20 @@ class Settings:
     agent_max_tools: int = 40
     """Above this number of tools, those that fit a request are picked for it."""
     agent_picked_tools: int = 12
+    agent_declaration_tokens: int = 8_000
+    """What the declarations of a live session may cost where there are more tools than `max_tools`."""
     agent_guide_tokens: int = 4_000
     """Guides stand in the prompt of a text session if all of them fit into this number of tokens."""
     agent_history_tokens: int = 24_000
     """Older turns are left out of what a model is sent beyond this."""
+    agent_context_window: int = 0
+    """Tokens that fit into one request of the model; 0: what the table of models says."""
     voice_model: str = ""
     """Who listens and speaks: `gemini-live:…`, `openai-realtime:…`; empty: the model of [agent], with the client's own voice."""
     voice_base_url: str = ""
     """Where the live model's provider is reached; empty means where its SDK says."""
+    voice_context_window: int = 0
+    """Tokens that fit into the live model's session; 0: what the table of models says."""
     voice_voice: str = ""
     """The provider's voice, by its name; empty means the provider's choice."""
     voice_language: str = "en"
@@ -113,13 +142,52 @@ class Settings:
     """So much audio a client may send at once; beyond it, twice as fast as it was spoken."""
     voice_backlog_seconds: int = 30
     """So much sound waits for a client that does not keep up; then the oldest is dropped."""
+    credentials_keys: tuple[str, ...] = field(default=(), repr=False)
+    """Encrypt what people give for connections: the first key seals, every one opens. Only from the environment
+    (`HANDRAIL_CREDENTIALS_KEYS`, separated by commas), because a file of settings is committed."""
+    mcp_http: bool = True
+    """`handrail serve` answers MCP clients on `/mcp`, where the extra is installed."""
+    mcp_user: str = ""
+    """Whom `handrail mcp` over stdio serves; empty means the user of the operating system."""
+    mcp_trusted_clients: tuple[str, ...] = ()
+    """Whose clients show a confirmation to a person and not to a model: names of server keys, `oauth:CLIENT_ID`, or `stdio`."""
+    mcp_console: str = ""
+    """The console's address, for links to open confirmations; empty means that of [server]."""
+    mcp_issuer: str = ""
+    """The authorization server whose access tokens are taken on `/mcp`; empty: server keys only."""
+    mcp_resource: str = ""
+    """The address of `/mcp` as clients know it: the audience of their tokens."""
+    mcp_scopes: tuple[str, ...] = ()
+    """Scopes that a token must have."""
+    mcp_user_claim: str = "sub"
+    """The claim of a token that names the user."""
+    mcp_task_tools: tuple[str, ...] = ()
+    """Tools whose calls are always tasks; a client that knows no tasks cannot make them."""
+    mcp_prompts: tuple[str, ...] = ()
+    """Tools that are offered as prompts as well: what a call shows is the prompt's messages."""
+    mcp_max_result_bytes: int = 262_144
+    """A larger result is given as a link to a resource."""
+    mcp_task_seconds: int = 10
+    """A call that runs longer becomes a task, for clients that know tasks."""
+    mcp_keep_seconds: int = 3_600
+    """How long tasks and large results are kept."""
     prompts_directory: str = ""
     """A folder with prompts of the project's own; a file that is not there is Handrail's."""
     policy: Policy = field(default_factory=Policy)
+    tool_policies: Mapping[str, ToolPolicy] = field(default_factory=dict)
+    """`[policy.tools.NAME]`, by tool: what this host changes in it."""
+    versions: Mapping[str, VersionRules] = field(default_factory=dict)
+    """`[versions.NAME]`, by tool: which of its versions a session uses."""
     services: Mapping[str, ServiceConfig] = field(default_factory=dict, repr=False)
     """`[services.NAME]`, by name: what tools reach as `ctx.NAME`."""
     gates: Mapping[str, str] = field(default_factory=dict)
     """`[gates]`, in the order of the file: the name of each gate and where it is found, as `module:name`."""
+    connections: Mapping[str, ConnectionConfig] = field(default_factory=dict)
+    """`[connections.NAME]`, by name: services at which each person has a credential of their own."""
+    mcp_resources: Mapping[str, str] = field(default_factory=dict)
+    """`[mcp.resources]`: addresses, which may have places such as `{id}`, and the tools whose calls give what is there."""
+    mcp_servers: Mapping[str, UpstreamConfig] = field(default_factory=dict, repr=False)
+    """`[mcp.servers.NAME]`, by name: servers whose tools are brought into the project."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """`HANDRAIL_SECRET_<NAME>`, by name in lower case. Only from the environment: a file of settings is committed."""
 
@@ -134,7 +202,18 @@ class Settings:
         )
 
 
-_TABLES = ("project", "policy", "services", "gates", "secrets")
+_TABLES = (
+    "project",
+    "policy",
+    "tool_policies",
+    "versions",
+    "services",
+    "gates",
+    "connections",
+    "mcp_resources",
+    "mcp_servers",
+    "secrets",
+)
 """Fields of `Settings` that are no `<section>_<key>`."""
 _SERVICE = "write [services.{0}] instead, and HANDRAIL_SERVICES_{1}_<KEY> in the environment"
 _MOVED = {
@@ -166,32 +245,79 @@ def load_settings(project: Path, environment: Mapping[str, str]) -> Settings:
     policy: Any = {}
     services: Any = {}
     gates: Any = {}
+    connections: Any = {}
+    versions: Any = {}
+    servers: Mapping[str, Any] = {}
+    resources: Mapping[str, str] = {}
     path = project / FILE
     if path.is_file():
         document = dict(_read(path))
         policy = document.pop("policy", {})
         services = document.pop("services", {})
         gates = document.pop("gates", {})
+        connections = document.pop("connections", {})
+        versions = document.pop("versions", {})
+        document, servers, resources = _mcp_tables(document)
         values.update(_flatten(document))
     if not isinstance(policy, Mapping):
         raise ConfigError(f"[policy] in {FILE} must be a table.")
     if "forget_events" in policy or "HANDRAIL_POLICY_FORGET_EVENTS" in environment:
         raise ConfigError('"forget_events" in [policy] has moved: write it in [services.calendar].')
-    policy = _policy_from(environment, policy)
+    tools = _tables("policy.tools", policy.get("tools", {}))
+    policy = _policy_from(environment, {name: value for name, value in policy.items() if name != "tools"})
     _check_variables(environment)
     for name in _KEYS:
         text = environment.get(f"HANDRAIL_{name.upper()}")
         if text is not None:
             values[name] = _from_text(name, text)
     checked = {name: _checked(name, value) for name, value in values.items()}
+    upstream = upstream_configs(servers)
     return Settings(
         project=project,
         policy=Policy.from_dict(policy),
-        services=service_configs(services, environment),
+        tool_policies={name: ToolPolicy.from_dict(name, table) for name, table in tools.items()},
+        versions={name: VersionRules.from_dict(name, table) for name, table in _tables("versions", versions).items()},
+        services={**_gateway(upstream), **service_configs(services, environment)},
         gates=_gates(gates),
+        connections=connection_configs(connections, environment),
+        mcp_resources=resources,
+        mcp_servers=upstream,
         secrets=_secrets(environment),
         **checked,
     )
+
+
+def _tables(section: str, table: Any) -> Mapping[str, Any]:
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"[{section}] in {FILE} must have a table for each tool, as [{section}.NAME].")
+    return table
+
+
+def _gateway(servers: Mapping[str, UpstreamConfig]) -> dict[str, ServiceConfig]:
+    """The service that calls MCP servers, opened as any other by those who run their tools."""
+    enabled = {name: one for name, one in servers.items() if one.enabled}
+    if not enabled:
+        return {}
+    factory = "handrail.mcp.gateway.service:open_gateway"
+    return {
+        UPSTREAM_CAPABILITY: ServiceConfig(name=UPSTREAM_CAPABILITY, factory=factory, settings={"servers": enabled})
+    }
+
+
+def _mcp_tables(document: dict[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any], Mapping[str, str]]:
+    """The document without `[mcp.servers]` and `[mcp.resources]`, and those tables."""
+    section = document.get("mcp")
+    if not isinstance(section, Mapping):
+        return document, {}, {}
+    servers, resources = section.get("servers", {}), section.get("resources", {})
+    if not isinstance(servers, Mapping) or not all(isinstance(one, Mapping) for one in servers.values()):
+        raise ConfigError(f"[mcp.servers] in {FILE} must hold a table for each server, as [mcp.servers.files].")
+    if not isinstance(resources, Mapping) or not all(isinstance(one, str) for one in resources.values()):
+        raise ConfigError(
+            f'[mcp.resources] in {FILE} must name a tool for each address, as "notes://{{id}}" = "read_note".'
+        )
+    rest = {key: value for key, value in section.items() if key not in ("servers", "resources")}
+    return {**document, "mcp": rest}, servers, resources
 
 
 def _gates(table: Any) -> dict[str, str]:
@@ -276,7 +402,8 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _flatten(document: Mapping[str, Any]) -> dict[str, Any]:
-    sections = sorted({name.split("_")[0] for name in _KEYS} | {"policy", "services", "gates"})
+    tables = {"policy", "services", "gates", "connections", "versions"}
+    sections = sorted({name.split("_")[0] for name in _KEYS} | tables)
     flat: dict[str, Any] = {}
     for section, content in document.items():
         if section in _MOVED:
@@ -293,6 +420,8 @@ def _flatten(document: Mapping[str, Any]) -> dict[str, Any]:
                 raise ConfigError(
                     f'[{section}] in {FILE} has no key "{key}"{_near(key, known)}; known are {", ".join(known)}.'
                 )
+            if section == "credentials":
+                raise ConfigError(f"[credentials] does not belong into {FILE}: set HANDRAIL_CREDENTIALS_KEYS instead.")
             flat[f"{section}_{key}"] = value
     return flat
 
@@ -317,10 +446,12 @@ def _checked(name: str, value: Any) -> Any:
         wanted = " or ".join(f'"{choice}"' for choice in _CHOICES[name])
     elif name == "voice_language" and not _LANGUAGE.fullmatch(value):
         wanted = 'the tag of a language, such as "en" or "de-AT"'
+    elif name == "server_public_url" and value.strip() and not is_safe_address(value.strip()):
+        wanted = 'an https address (http only on this machine), such as "https://desk.example.com"'
     elif name == "voice_base_url" and value.strip() and not _is_address(value.strip()):
         wanted = 'an address, such as "https://host/v1"'
     if wanted is not None:
-        shown = "what it has" if name == "audit_key" else repr(value)
+        shown = "what it has" if name in ("audit_key", "credentials_keys", "identity_secret") else repr(value)
         raise ConfigError(f'"{key}" in [{section}] must be {wanted}; {shown} is not.')
     return value
 

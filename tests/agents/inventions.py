@@ -77,12 +77,12 @@ class Marks(list[tuple[str, dict[str, Any]]]):
 
 
 @contextmanager
-def built(*tools: Invented, **capabilities: Any) -> Iterator[tuple[ToolKit, Marks]]:
+def built(*tools: Invented, reference: tuple[str, ...] = (), **capabilities: Any) -> Iterator[tuple[ToolKit, Marks]]:
     marks = Marks()
     with tempfile.TemporaryDirectory() as folder:
         for tool in tools:
             tool.write(Path(folder))
-        with open_tools(folder, capabilities={"marks": marks, **capabilities}) as kit:
+        with open_tools(folder, reference=reference, capabilities={"marks": marks, **capabilities}) as kit:
             yield kit, marks
 
 
@@ -126,11 +126,12 @@ async def desk(
     kit: tuple[ToolKit, Marks] | None = None,
     mode: Any = "text",
     user: str | None = "u1",
+    reference: tuple[str, ...] = (),
     **options: Any,
 ) -> AsyncIterator[Desk]:
     """An agent over these tools, at a fixed time."""
     if kit is None:
-        with built(*tools) as made:
+        with built(*tools, reference=reference) as made:
             async with desk(model=model, policy=policy, kit=made, mode=mode, user=user, **options) as opened:
                 yield opened
         return

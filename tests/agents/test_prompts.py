@@ -9,7 +9,8 @@ from tests.tools.reference import reference
 
 from handrail.agents import AgentPolicy, Prompts
 from handrail.agents.conversation import tokens_of, tokens_of_json
-from handrail.agents.prompts import FILES, Offering
+from handrail.agents.offering import Offering
+from handrail.agents.prompts import FILES
 from handrail.contract.errors import ConfigError
 
 LOOK = Invented("look_up", "retrieval", "Looks things up.")

@@ -683,6 +683,35 @@ async def test_only_tools_that_fit_are_offered_when_there_are_many():
         assert offered == ["tool_0", "tool_3"], "what was used stays on offer"
 
 
+async def test_a_tool_that_was_found_is_declared_in_the_next_round_and_stays():
+    many = [
+        Invented(f"tool_{n}", "utility", f"Counts the {word}.") for n, word in enumerate(["apples", "pears", "figs"])
+    ]
+    looking = Call("find_tools", {"task": "count the figs", "limit": 1}, "c1")
+    model = PlayedModel([[looking], [Call("tool_2", {}, "c2")], ["Two."], ["Three."]])
+    policy = AgentPolicy(max_tools=2, picked_tools=1)
+    async with desk(*many, model=model, policy=policy, reference=("find_tools",)) as here:
+        await here.say("How many pears?")
+        declared = [[tool["function"]["name"] for tool in request.tools] for request in model.requests]
+        assert declared == [
+            ["find_tools", "tool_1"],
+            ["find_tools", "tool_1", "tool_2"],
+            ["find_tools", "tool_1", "tool_2"],
+        ]
+        assert "`find_tools` finds them by what they do" in model.requests[0].system
+        assert "call_tool" not in model.requests[0].system
+
+        await here.say("How many apples?")
+        assert [tool["function"]["name"] for tool in model.requests[-1].tools] == ["find_tools", "tool_0", "tool_2"]
+
+
+async def test_find_tools_is_not_declared_where_all_tools_are():
+    model = PlayedModel([["One."]])
+    async with desk(LOOK, model=model, reference=("find_tools",)) as here:
+        await here.say("Hello")
+        assert [tool["function"]["name"] for tool in model.requests[0].tools] == ["look_up"]
+
+
 async def test_a_tool_that_is_switched_off_is_not_offered():
     model = PlayedModel([["One."]])
     async with desk(LOOK, NOTE, model=model) as here:

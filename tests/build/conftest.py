@@ -26,6 +26,7 @@ class Workshop:
         return new_tool(self.root, self.tools, name, category)[0].parent
 
     def plan(self, **facts: Any) -> BuildPlan:
+        facts = {"roles": ("manager", "clerk"), **facts}
         return BuildPlan(tools=self.tools, artifact=self.artifact, project=self.root, **facts)
 
     def build(self, **facts: Any) -> BuildResult:

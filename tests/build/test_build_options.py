@@ -1,6 +1,7 @@
 """What `handrail build` can be asked for: to check, to be strict, to compare, to watch, to write elsewhere."""
 
 import json
+import logging
 import shutil
 from contextlib import suppress
 
@@ -53,6 +54,17 @@ def test_strict_turns_a_warning_into_a_failure_that_writes_nothing(workshop, run
     assert code == 0
     assert "Built 1 tool" in output
     assert "[voice-latency]" in errors
+
+
+def test_a_build_is_logged_with_its_commit_and_the_names_of_its_tools(workshop, run, caplog):
+    caplog.set_level(logging.INFO, "handrail.build")
+    workshop.new()
+    workshop.new("lookup_customer")
+    assert run()[0] == 0
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "handrail.build"]
+    assert line.startswith("Built registry 1.0.")
+    assert "commit" in line
+    assert line.endswith(": lookup_customer, lookup_order")
 
 
 def test_strict_passes_a_waived_warning(workshop, run):

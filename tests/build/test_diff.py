@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from handrail.build import schema_diff
-from handrail.build.diff import Change, diff_definitions, diff_registries, unbumped
+from handrail.build.diff import Change, diff_definitions, diff_registries, paired_entries, unbumped
 from handrail.contract.definition import ToolDefinition
 
 OPTIONAL = {"type": "string"}
@@ -653,14 +653,41 @@ OTHER_VALUES: dict[str, dict[str, Any]] = {
     "latency_budget_ms": {"latencyBudgetMs": 7}, "parameters": {"parameters": closed(x={"type": "null"})},
     "timeout_ms": {"timeoutMs": 7}, "output_schema": {"outputSchema": {"type": "object"}},
     "max_output_bytes": {"maxOutputBytes": 7}, "capabilities": {"capabilities": ["kb"]}, "tags": {"tags": ["a"]},
+    "always_offer": {"alwaysOffer": True},
     "rate_limit": {"rateLimit": {"calls": 1, "windowMs": 1, "scope": "user"}},
     "requires_auth": {"permissions": {"requiresAuth": True}},
+    "roles": {"permissions": {"roles": ["manager"]}},
     "availability_condition": {"availability": {"condition": "true"}},
     "confirmation_when": {"confirmation": {"when": "true"}},
     "confirmation_channel": {"confirmation": {"channel": "screen"}}, "clamp": {"clamp": {"text": {"x": ["a"]}}},
     "dedupe_fields": {"dedupeFields": ["x"]}, "preview": {"preview": "P"}, "on_interrupt": {"onInterrupt": "finish"},
     "strict": {"strict": True}, "waivers": {"waivers": {"clamp": "So."}}, "no_schema_mode": {"noSchemaMode": "confirm"},
 }  # fmt: skip
+
+
+def entry(version: str, **changes: object) -> dict[str, object]:
+    return {"toolId": "refund", "version": version, **changes}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "pairs", "added"),
+    [
+        (["1.0.0"], ["1.1.0"], {"refund": ("1.0.0", "1.1.0")}, []),
+        (["1.0.0"], ["1.0.0", "2.0.0"], {"refund@1.0.0": ("1.0.0", "1.0.0")}, ["refund@2.0.0"]),
+        (
+            ["1.0.0", "2.0.0"],
+            ["2.0.0"],
+            {"refund@1.0.0": ("1.0.0", "2.0.0"), "refund@2.0.0": ("2.0.0", "2.0.0")},
+            [],
+        ),
+        (["1.0.0"], [], {}, []),
+    ],
+)
+def test_versions_of_one_tool_are_compared_with_their_like(old, new, pairs, added):
+    before, after = paired_entries([entry(one) for one in old], [entry(one) for one in new])
+    found = {name: (before[name]["version"], after[name]["version"]) for name in before.keys() & after.keys()}
+    assert found == pairs
+    assert sorted(after.keys() - before.keys()) == added
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(ToolDefinition)])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,9 +58,18 @@ def both(*changes: Any) -> Any:
     return spoil
 
 
+def always_offered(count: int) -> Any:
+    def spoil(workshop: Any, folder: Path) -> None:
+        for number in range(1, count):
+            workshop.edit(workshop.new(f"lookup_{number}"), alwaysOffer=True)
+        workshop.edit(folder, alwaysOffer=True)
+
+    return spoil
+
+
 def renamed(name: str) -> Any:
     def spoil(workshop: Any, folder: Path) -> None:
-        workshop.edit(folder, toolId=name.replace("-", "_"))
+        workshop.edit(folder, toolId=name.partition("@")[0].replace("-", "_"))
         folder.rename(folder.with_name(name))
 
     return spoil
@@ -78,6 +88,16 @@ def linked_folder(workshop: Any, folder: Path) -> None:
 
 def guide(examples: str, summary: str = "Looks a record up.") -> Any:
     return written("guide.md", f"# A tool\n\n{summary}\n\n## Examples\n\n{examples}")
+
+
+def other_version(name: str, version: str) -> Any:
+    """A copy of the tool's folder that holds another version of it."""
+
+    def spoil(workshop: Any, folder: Path) -> None:
+        made = shutil.copytree(folder, folder.parent / name)
+        workshop.edit(made, version=version)
+
+    return spoil
 
 
 def second(name: str) -> Any:
@@ -127,6 +147,20 @@ SPEAKING = [
         "/availability/condition",
         'uses "args"',
     ),
+    Case(
+        "condition",
+        fields(availability={"condition": "user.isAuthentificated"}),
+        "schema.json",
+        "/availability/condition",
+        'asks for "user.isAuthentificated"',
+    ),
+    Case(
+        "condition",
+        fields(confirmation={"when": "size(args.ids) > 5"}),
+        "schema.json",
+        "/confirmation/when",
+        'asks for "args.ids"',
+    ),
     Case("condition", fields(confirmation={"when": "total > 5"}), "schema.json", "/confirmation/when", 'uses "total"'),
     Case(
         "costly-schema",
@@ -164,6 +198,9 @@ SPEAKING = [
         "/parameters/properties/n/default",
         "not valid against its own schema",
     ),
+    Case(
+        "always-offer", always_offered(13), "schema.json", "/alwaysOffer", "13 tools are always offered, more than 12"
+    ),
     Case("duplicate-tool", second("lookup_order"), "schema.json", "/toolId", '"lookup_order" is also the toolId of'),
     Case("extra-file", written("notes.txt", "x"), "notes.txt", "", "not covered by its hash"),
     Case("extra-file", lambda workshop, folder: (folder / "lib").mkdir(), "lib", "", "not part of a tool"),
@@ -174,6 +211,8 @@ SPEAKING = [
     Case("field-value", fields(version="1.0"), "schema.json", "/version", "semantic version"),
     Case("field-value", written("schema.json", "[]"), "schema.json", "", "one JSON object"),
     Case("file-size", written("table.py", b"#" * (MAX_FILE_BYTES + 1)), "table.py", "", "larger than 1024 KiB"),
+    Case("folder-name", renamed("lookup-order@2"), "schema.json", "/version", 'the folder "lookup-order@2" says "2"'),
+    Case("folder-name", renamed("lookup-order@"), "schema.json", "/version", 'says ""'),
     Case("folder-name", fields(toolId="lookup"), "schema.json", "/toolId", 'the folder "lookup-order" asks for'),
     Case("guide-examples", guide('```json\n{"id": 7}\n```\n'), "guide.md", "line 8", "not valid as arguments"),
     Case("guide-examples", guide("```json\n{id: 7}\n```\n"), "guide.md", "line 8", "not valid as arguments"),
@@ -317,6 +356,7 @@ SPEAKING = [
         'The format of "openai-chat" cannot express "oneOf"',
     ),
     *(Case("required-field", fields(**{name: ...}), "schema.json", "", f'"{name}" is missing') for name in REQUIRED),
+    Case("reserved-name", renamed("call-tool"), "schema.json", "/toolId", "keeps for itself"),
     Case("reserved-name", renamed("get-tool-guide"), "schema.json", "/toolId", "keeps for itself"),
     Case("retrieval-pure", fields(sideEffects="writes"), "schema.json", "/sideEffects", "cannot write"),
     Case("retrieval-pure", fields(idempotent=False), "schema.json", "/idempotent", "must be idempotent"),
@@ -339,6 +379,13 @@ SPEAKING = [
         "schema.json",
         "/latencyBudgetMs",
         "longer than a whole voice turn",
+    ),
+    Case(
+        "role",
+        fields(permissions={"roles": ["manager", "cleark"]}),
+        "schema.json",
+        "/permissions/roles/1",
+        'There is no role "cleark".',
     ),
     Case("waiver", fields(waivers={"no-such-rule": "x"}), "schema.json", "/waivers/no-such-rule", "no rule"),
     Case("waiver", fields(waivers={"utf8": "because"}), "schema.json", "/waivers/utf8", "cannot be waived"),
@@ -412,7 +459,11 @@ SILENT = [
         "",
         "",
     ),
-    Case("condition", fields(availability={"condition": 'mode == "text" && user != ""'}), "", "", ""),
+    Case("condition", fields(availability={"condition": 'mode == "text" && user.id != ""'}), "", "", ""),
+    Case("role", fields(permissions={"roles": ["manager", "clerk"]}), "", "", ""),
+    Case("condition", fields(availability={"condition": "user.isAuthenticated && user.signedIn"}), "", "", ""),
+    Case("condition", fields(availability={"condition": '"a" in user["roles"] && session.anything'}), "", "", ""),
+    Case("condition", fields(availability={"condition": "session.l.exists(user, user.name == 'x')"}), "", "", ""),
     Case("condition", fields(confirmation={"when": "size(args.id) > 5"}), "", "", ""),
     Case("costly-schema", argument("n", {"enum": list(range(300)), "pattern": "^[a-z]{1,80}$"}), "", "", ""),
     Case("costly-schema", argument("n", {"anyOf": [{"const": i} for i in range(300)]}), "", "", ""),
@@ -422,12 +473,17 @@ SILENT = [
     Case("condition", fields(confirmation={"when": 'args.id.exists(x, x == "a")'}), "", "", ""),
     Case("dedupe-fields", fields(dedupeFields=["id"]), "", "", ""),
     Case("default-value", argument("n", {"type": "integer", "maximum": 5, "default": 5}), "", "", ""),
+    Case("always-offer", always_offered(12), "", "", ""),
     Case("duplicate-tool", lambda workshop, folder: workshop.new("lookup_customer"), "", "", ""),
     Case("extra-file", written("words.py", "x = 1\n"), "", "", ""),
     Case("extra-file", lambda workshop, folder: (folder / "__pycache__").mkdir(), "", "", ""),
     Case("field-value", fields(version="1.0.0-rc.1+build.7", latencyBudgetMs=1, allowedModes=["voice"]), "", "", ""),
     Case("file-size", written("table.py", b"#" * MAX_FILE_BYTES), "", "", ""),
     Case("folder-name", renamed("lookup_order"), "", "", ""),
+    Case("folder-name", renamed("lookup-order@1.0"), "", "", ""),
+    Case("folder-name", other_version("lookup-order-new", "9.0.0"), "", "", ""),
+    Case("duplicate-tool", other_version("lookup-order-new", "9.0.0"), "", "", ""),
+    Case("duplicate-tool", other_version("lookup-order@9", "9.0.0"), "", "", ""),
     Case("guide-examples", guide('```json\n{"id": "7"}\n```\n```python\n{no json}\n```'), "", "", ""),
     Case("guide-examples", guide('```json\n{"id": "7"}\n```\n## Not examples\n```json\n{"id": 7}\n```'), "", "", ""),
     Case("guide-examples", guide('**Response:**\n\n```json\n{"record": {}}\n```'), "", "", ""),

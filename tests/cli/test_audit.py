@@ -300,3 +300,22 @@ def test_the_tail_shows_checkpoints_only_when_it_is_asked_to(built, handrail):
     assert kinds().isdisjoint({"checkpoint", "audit_start"})
     assert kinds("--checkpoints") >= {"checkpoint", "audit_start", "execution"}
     assert len(handrail("audit", "tail", "-n", "1").out.splitlines()) == 1
+
+
+def test_a_call_is_shown_with_what_was_sent_and_which_validator_judged(built, handrail):
+    done = handrail("call", "count_words", "--args", '{"text": 3}', "--json")
+    assert done.code == 1
+    (line,) = [json.loads(one) for one in handrail("audit", "show", "--event", "refusal", "--json").out.splitlines()]
+    shown = handrail("audit", "show", line["callId"] or line["idempotencyKey"]).out
+    assert f"refusal  count_words {line['toolVersion']}" in shown
+    facts = dict(row.strip().split(maxsplit=1) for row in shown.splitlines() if row.startswith("  "))
+    assert facts["sent"].endswith('{"text": 3}')
+    assert facts["validator"].startswith("jsonschema-rs ")
+    assert facts["ended"].startswith("VALIDATION, refused by validate after ")
+
+
+def test_a_call_is_named_once(built, handrail):
+    handrail("call", "count_words", "--args", '{"text": 3}')
+    said = handrail("audit", "show", "c1", "--call", "c1")
+    assert (said.code, said.out) == (2, "")
+    assert "Name the call once" in said.err

@@ -525,3 +525,11 @@ def test_what_a_call_and_a_preview_show_hides_nothing_on_a_terminal():
         "Really?",
         '  … pay {"to": "b\\u{34f}ob\\u{202e}"}',
     ]
+
+
+def test_a_connection_that_is_wanted_is_a_command_on_a_terminal():
+    out = io.StringIO()
+    data = {"connection": "google", "label": "Google\x1b[2J", "toolId": "next_meeting", "link": "/#/connections/google"}
+    PlainScreen(out).show(SimpleNamespace(type="connection_wanted", data=data))
+    line = "  » Connect Google\\u{1b}[2J first: run `handrail connect google` with the same --user, then ask again.\n"
+    assert out.getvalue() == line

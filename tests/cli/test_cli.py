@@ -508,7 +508,7 @@ def test_doctor_is_content_with_settings_that_name_no_tools(tmp_path, monkeypatc
     said = handrail("doctor")
 
     assert said.code == 0, said.out
-    assert "16 reference tools checked" in said.out
+    assert "19 reference tools checked" in said.out
 
 
 def test_without_tools_those_of_handrail_are_listed_shown_and_called(tmp_path, process):

@@ -1,12 +1,11 @@
 """`handrail doctor` on PostgreSQL: each fact that the promises rest on in one sentence, seen with servers that really are so."""
 
+import asyncio
 import json
 import os
 import shutil
 import signal
-import socket
 import tempfile
-import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +14,7 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from tests.loopback_proxy import LoopbackProxy
 from tests.postgres_server import PostgresServer, postgres_server
 
 from handrail.stores.maintenance import server_checks
@@ -203,43 +203,24 @@ def test_a_server_that_is_too_old_is_told(facts, url, monkeypatch):
     assert "(14 or newer is needed)" in message
 
 
-class Pooler:
+class Pooler(LoopbackProxy):
     """What a transaction-pooling proxy does to a client: another process answers than the one that greeted."""
 
     def __init__(self, place):
         self._place = place
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
+        super().__init__()
 
-    def _serve(self):
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.socket(socket.AF_UNIX)
-            server.connect(self._place)
-            threading.Thread(target=self._pass_on, args=(client, server, False), daemon=True).start()
-            threading.Thread(target=self._pass_on, args=(server, client, True), daemon=True).start()
+    async def connect(self, head):
+        return await asyncio.open_unix_connection(self._place)
 
-    def _pass_on(self, source, target, greets):
-        with source, target:
-            while True:
-                try:
-                    data = source.recv(65536)
-                    if not data:
-                        return
-                    at = data.find(b"K\x00\x00\x00\x0c") if greets else -1
-                    if at >= 0:
-                        data = data[: at + 5] + (1).to_bytes(4, "big") + data[at + 9 :]
-                        greets = False
-                    target.sendall(data)
-                except OSError:
-                    return
-
-    def close(self):
-        self._listener.close()
+    async def down(self, reader, writer):
+        greets = True
+        while data := await reader.read(65_536):
+            at = data.find(b"K\x00\x00\x00\x0c") if greets else -1
+            if at >= 0:
+                data = data[: at + 5] + (1).to_bytes(4, "big") + data[at + 9 :]
+                greets = False
+            writer.write(data)
 
 
 def test_a_pooler_is_recognised(facts, url):

@@ -113,3 +113,15 @@ def test_a_server_that_runs_takes_a_key_in_and_lets_it_go(project, handrail):
         with httpx.stream("GET", events, headers=headers, timeout=30) as stream:
             assert handrail("keys", "revoke", "phone").code == 0
             assert "revoked" in "".join(stream.iter_text())
+
+
+def test_a_key_has_roles_that_exist(project, handrail):
+    (project / "handrail.toml").write_text('[access]\nroles = ["manager", "clerk"]\n', "utf-8")
+    made = handrail("keys", "add", "desk", "--user", "ben", "--role", "manager", "--role", "clerk")
+    assert made.code == 0
+    assert 'speaks for "ben" as clerk, manager' in handrail("keys", "list").out
+    assert KeyRing(keys_of(project)).find(made.out.strip()).roles == ("clerk", "manager")
+    wrong = handrail("keys", "add", "other", "--user", "ben", "--role", "manger")
+    assert wrong.code == 2
+    assert wrong.err.strip().endswith('There is no role "manger"; did you mean "manager"?')
+    assert "other" not in handrail("keys", "list").out

@@ -15,7 +15,7 @@ import pytest
 from tests.server.keys import keys_of
 
 from handrail_reference.services.calendar.opening import open_calendar
-from handrail_reference.services.calendar.port import Draft
+from handrail_reference.services.calendar.port import Caller, Draft
 
 ORDER = '{"id": "A-1001", "status": "shipped"}'
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -30,7 +30,7 @@ def events(built):
         for place, user in enumerate(("ana", "bob")):
             start = START + timedelta(days=place)
             draft = Draft(uid=user, title="Plans", start=start, end=start + timedelta(hours=1))
-            await calendar.create(draft, user=user)
+            await calendar.create(draft, caller=Caller(user=user))
         await calendar.close()
 
     asyncio.run(make())
@@ -157,3 +157,17 @@ def test_every_service_is_asked_to_forget_and_one_that_cannot_be_opened_is_named
         "OSError: no such host.\n"
     )
     assert "bob" in (built / "forgotten.txt").read_text()
+
+
+def test_a_user_is_blocked_and_the_block_is_extended(handrail, built):
+    first = json.loads(handrail("users", "block", "ana", "--seconds", "60", "--json").out)
+    longer = json.loads(handrail("users", "block", "ana", "--seconds", "3600", "--json").out)
+    shorter = handrail("users", "block", "ana", "--seconds", "60")
+    assert first["until"] < longer["until"]
+    assert shorter.out == f"ana is blocked until {longer['until']}.\n"
+
+
+def test_a_block_of_no_length_is_refused_in_a_sentence(handrail, built):
+    said = handrail("users", "block", "ana", "--seconds", "0")
+    assert said.code == 2
+    assert "A block needs a user" in said.err

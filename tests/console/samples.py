@@ -97,6 +97,22 @@ def offer(script: Script, id: str, guide: str = GUIDE, parameters: dict[str, Any
     script.details[id] = {**tool, "definition": {"toolId": id}, "guide": guide, "parameters": parameters or EVERY_KIND}
 
 
+def counted(**facts: Any) -> dict[str, Any]:
+    """A row of `/api/stats`."""
+    return {
+        "calls": 40,
+        "ok": 30,
+        "errors": {"TIMEOUT": 4},
+        "refused": {"VALIDATION": 6},
+        "declined": 2,
+        "latency": {"p50": 3, "p95": 40, "p99": 90},
+        "size": {"p50": 200, "p95": 1800, "p99": 2000},
+        "tokens": {"total": 2400, "avg": 60, "p95": 450},
+        "turns": {"completed": 20, "failed": 5},
+        **facts,
+    }
+
+
 def measured(name: str = "kb_search") -> dict[str, Any]:
     """What `/metrics` tells of one tool."""
     return {

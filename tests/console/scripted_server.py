@@ -37,6 +37,8 @@ class Script:
         self.why = 'It was refused by the gate "budget".'
         self.unknown: list[dict[str, Any]] = []
         self.metrics: dict[str, Any] = {"tools": {}, "sessions": {}}
+        self.stats_since: list[str] = []
+        self.stats: dict[str, list[dict[str, Any]]] = {"tool": [], "day": []}
         self.answers: dict[str, list[Event]] = {}
         self.pause = 0.0
         self.sessions: list[dict[str, Any]] = []
@@ -231,6 +233,10 @@ class Handler(BaseHTTPRequestHandler):
                 self.answer({"key": key})
             case ["GET", "metrics"]:
                 self.answer(script.metrics)
+            case ["GET", "api", "stats"]:
+                by = self.query["by"]
+                script.stats_since.append(self.query["since"])
+                self.answer({"since": "2026-11-11", "by": by, "rows": script.stats[by]})
             case ["GET", "api", "policy"]:
                 self.answer({"observe": []})
             case _:

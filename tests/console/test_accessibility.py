@@ -67,6 +67,8 @@ def visit(it: Opened) -> Any:
     page.locator(".source-body p").first.wait_for()
     yield "source"
     page.keyboard.press("Escape")
+    # An open dialog makes the rest of the page inert: what is typed before it is gone reaches nobody.
+    page.get_by_role("dialog").wait_for(state="hidden")
     say(it, "book")
     page.get_by_role("dialog").wait_for()
     page.locator(".exact summary").first.click()

@@ -204,10 +204,11 @@ def test_an_image_of_this_host_is_asked_for_with_the_key(
     browser: Any, scripted: ScriptedServer, script: Script
 ) -> None:
     script.answers["go"] = [
-        ("message", {"type": "image", "url": "/images/img_1.png", "caption": "A chart"}),
+        ("message", {"type": "image", "url": "/images/img_1.png", "caption": "A chart", "engine": "placeholder-card"}),
         ("done", {"text": "Here.", "citations": []}),
     ]
     with opened(browser, scripted.address) as it:
         ask(it.page, "go")
         it.page.get_by_role("img", name="A chart").wait_for()
         it.page.wait_for_function("() => document.querySelector('canvas').width === 3")
+        it.page.get_by_text("A placeholder: no image model has drawn this.").wait_for()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.console.browser import opened
-from tests.console.samples import MEETING, measured, offer
+from tests.console.samples import MEETING, counted, measured, offer
 from tests.console.scripted_server import Script, ScriptedServer
 
 LINES = [
@@ -113,6 +113,24 @@ def test_the_metrics_are_drawn_and_told_as_tables(browser: Any, scripted: Script
         assert page.get_by_role("img", name="Latency: kb_search half under 3 ms, 95 of 100 under 40 ms").count() == 1
         page.locator("[data-plot=calls] summary").click()
         assert page.locator("[data-plot=calls] tbody tr").all_inner_texts() == ["kb_search\t12\tVALIDATION 2"]
+
+
+def test_how_tools_were_used_over_days_stands_below_the_live_numbers(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    script.metrics = measured()
+    script.stats = {"tool": [counted(tool="kb_search")], "day": [counted(day="2026-11-17"), counted(day="2026-11-18")]}
+    with opened(browser, f"{scripted.address}&/metrics") as it:
+        section = it.page.get_by_role("region", name="All processes")
+        days = "2026-11-17 40, 10 not ok; 2026-11-18 40, 10 not ok"
+        section.get_by_role("img", name=f"Calls by day: {days}").wait_for()
+        assert section.locator(".tiles dd").all_inner_texts() == ["80", "8", "12", "4", "50", "4,800"]
+        row = section.get_by_role("group", name="Tools", exact=True).locator("tbody tr")
+        assert row.inner_text().split("\t")[:5] == ["kb_search", "40", "4", "6", "2"]
+        script.stats = {"tool": [], "day": []}
+        section.get_by_label("Days").select_option("30 days")
+        section.get_by_text("No call is counted since 2026-11-11.").wait_for()
+    assert script.stats_since == ["7d", "7d", "30d", "30d"]
 
 
 def test_on_a_phone_a_line_of_the_audit_has_its_tool_below_in_one_piece(

@@ -161,6 +161,10 @@ def test_the_operators_views_work_on_the_real_numbers(browser: Any, served: Serv
         page.locator("[data-plot=latency] .hbar").first.wait_for()
         assert obstacles(page) == []
         it.shoot("served-wide-metrics")
+        page.get_by_role("img", name="Calls by day").wait_for()
+        page.get_by_role("group", name="Tools", exact=True).scroll_into_view_if_needed()
+        assert obstacles(page) == []
+        it.shoot("served-wide-statistics")
         page.locator("[data-place=operate]").click()
         page.get_by_text("Every outcome is known.").wait_for()
         page.get_by_role("switch", name="format_datetime").click()

@@ -338,7 +338,7 @@ def test_whatever_fails_is_said_in_a_sentence_and_text_goes_on(
     with opened(browser, server.address, **ALLOWED) as it:
         if trouble == "no voice":
             voice.refusal = (404, sentence)
-        voice.sockets_refused = 1 if trouble == "refused" else 0
+        voice.sockets_refused = 3 if trouble == "refused" else 0
         it.page.locator(".talk-button").click()
         if trouble == "no provider":
             voice.drop(4503, sentence)
@@ -349,8 +349,19 @@ def test_whatever_fails_is_said_in_a_sentence_and_text_goes_on(
         it.page.fill("#message", "hello")
         it.page.press("#message", "Enter")
         it.page.locator(".by-model", has_text="Yes.").wait_for()
-    assert voice.tickets <= 1
+    assert voice.tickets <= (3 if trouble == "refused" else 1)
     assert server.script.said == ["hello"]
+
+
+def test_a_server_that_stops_when_voice_begins_is_not_the_end_of_it(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
+) -> None:
+    with opened(browser, server.address, **ALLOWED) as it:
+        voice.sockets_refused = 1
+        it.page.locator(".talk-button").click()
+        in_state(it, "listening")
+        assert it.page.locator(".toast").count() == 0
+    assert voice.tickets == 2
 
 
 def test_the_conversation_is_handed_to_voice_and_back_to_text(

@@ -63,7 +63,9 @@ def test_a_spoken_question_is_looked_up_and_answered_aloud_and_a_farewell_leads_
         page.locator(".prose", has_text=ANSWER).wait_for()
         it.shoot("voice-served-speaking")
         left = page.locator(".meter-value")
-        assert left.all_inner_texts() == ["1 of 2 left", "2 of 3 left"], "what a turn may use in voice"
+        *counted, time_left = left.all_inner_texts()
+        assert counted == ["1 of 2 left", "2 of 3 left"], "what a turn may use in voice"
+        assert time_left.endswith(" of 1,500 ms left")
         page.locator(".latency").wait_for()
         # The server takes it to be over when the console has said that it was heard to its end.
         page.locator("section.voice-bar[data-state=listening]").wait_for()

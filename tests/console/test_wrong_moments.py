@@ -148,8 +148,8 @@ def test_whoever_talks_over_the_preview_stops_it_and_has_approved_nothing(page: 
     person = Person(page, served, "Over")
     person.asks_for_a_table("reading")
     person.is_understood("yes please go ahead")
-    person.listens_to_the_end()
-    # It is read again when the person is quiet, and still has to be answered.
+    # It is read again when the person is quiet, however late that is on a busy machine, and still has to be answered.
+    person.listens("asking")
     person.question("asking", "Say yes or no, or decide here.").wait_for()
     person.approves_on_the_screen()
 

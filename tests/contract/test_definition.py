@@ -48,6 +48,7 @@ OPTIONAL: dict[str, st.SearchStrategy[Any]] = {
     "maxOutputBytes": whole,
     "capabilities": names,
     "tags": names,
+    "alwaysOffer": st.just(True),
     "rateLimit": st.fixed_dictionaries(
         {"calls": whole, "windowMs": whole, "scope": st.sampled_from(["session", "user"])}
     ),
@@ -68,6 +69,7 @@ AT_THEIR_DEFAULT = {
     "$schema": "./tool.json",
     "capabilities": [],
     "tags": [],
+    "alwaysOffer": False,
     "permissions": {"requiresAuth": False},
     "confirmation": {"channel": "any"},
     "clamp": {},
@@ -104,6 +106,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("maxOutputBytes", -1, "/maxOutputBytes"),
     ("capabilities", ["k b"], "/capabilities/0"),
     ("tags", [""], "/tags/0"),
+    ("alwaysOffer", "yes", "/alwaysOffer"),
     ("rateLimit", {"calls": 0, "windowMs": 1, "scope": "user"}, "/rateLimit/calls"),
     ("rateLimit", {"calls": 1, "windowMs": 1}, "/rateLimit"),
     ("rateLimit", {"calls": 1, "windowMs": 1, "scope": "user", "a/b": 1}, "/rateLimit/a~1b"),

@@ -75,3 +75,14 @@ async def set_address(account: str, amount: int, ctx: Any) -> dict[str, str]:
         amount: The number of the address.
     """
     return await _effect("set_address", ctx.idempotency_key, account=account, amount=amount)
+
+
+@tool(side_effects="writes", idempotent=False, category="action", requires_confirmation=True)
+async def transfer(account: str, amount: int, ctx: Any) -> dict[str, str]:
+    """Transfer an amount from an account, once a person has approved it.
+
+    Args:
+        account: The account that it is taken from.
+        amount: How much, in cents.
+    """
+    return await _effect("transfer", ctx.idempotency_key, account=account, amount=amount)

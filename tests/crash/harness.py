@@ -27,11 +27,10 @@ from tests.crash.worker import POLICY, Job, Wanted, store_of, work
 from handrail import Registry, Runtime
 from handrail.contract.store import LedgerRow, LedgerState
 
-AT_ONCE = 3
-CONVERSATIONS_AT_ONCE = 5
 TURNS = 3
 PATIENCE = 60.0
 """Seconds after which a worker that nobody kills is taken for stuck."""
+_MAX_CALL_SECONDS = 1.0
 FINAL = ("done", "unknown")
 Pair = tuple[str, int, str, str]
 
@@ -59,6 +58,8 @@ class Conversation:
 @dataclass(slots=True)
 class Figures(RunFigures):
     kills_at_points: int = 0
+    kills_after_start: int = 0
+    """Of processes that had started an effect."""
     workers: int = 0
     sent: int = 0
     asked: int = 0
@@ -75,7 +76,8 @@ class Figures(RunFigures):
 
     def __str__(self) -> str:
         return (
-            f"seed {self.seed}: {self.kills} kills ({self.kills_at_points} at crash points) of {self.workers} workers, "
+            f"seed {self.seed}: {self.kills} kills ({self.kills_at_points} at crash points, "
+            f"{self.kills_after_start} after a start) of {self.workers} workers, "
             f"{self.sent} deliveries of {self.asked} calls, {self.starts} starts, {self.unknown} unknown, "
             f"{len(self.doubled_keys)} doubled keys, {len(self.doubled_calls)} doubled calls, {len(self.merged)} merged, "
             f"{self.seconds:.0f} s"
@@ -95,7 +97,10 @@ class Harness:
         least: int = 0,
         ledger: bool = True,
         database: str | None = None,
+        at_once: int = 3,
     ) -> None:
+        """`at_once` workers live at a time, on two conversations more than that."""
+        self.at_once = at_once
         self.folder = folder
         self.random = random.Random(seed)
         self.kills = kills
@@ -108,7 +113,13 @@ class Harness:
         self.live: dict[int, BaseProcess] = {}
         self.delays: dict[int, float] = {}
         self.deadlines: dict[int, float] = {}
+        self.sent_at: dict[int, float] = {}
+        """When each worker that lives had sent its first call, until that was answered."""
+        self.call_seconds = 0.02
+        """How long a first call takes here, about: kills are spread over three times that, however slow the store is."""
         self.killed: set[int] = set()
+        self.seen: set[int] = set()
+        """Those that have sent a call."""
         self.lines: list[dict[str, Any]] = []
         self.sent_ids: dict[str, list[str]] = defaultdict(list)
         self._read_to = 0
@@ -122,7 +133,7 @@ class Harness:
                 self.figures.kills < self.least or time.monotonic() - started < self.seconds
             ):
                 self._reap()
-                if len(self.live) < AT_ONCE:
+                if len(self.live) < self.at_once:
                     self._launch(self._pick())
                 time.sleep(0.003)
         finally:
@@ -138,8 +149,8 @@ class Harness:
     # The disorder
 
     def _pick(self) -> Conversation:
-        open_ones = [one for one in self.conversations if not one.done][:CONVERSATIONS_AT_ONCE]
-        if len(open_ones) < CONVERSATIONS_AT_ONCE:
+        open_ones = [one for one in self.conversations if not one.done][: self.at_once + 2]
+        if len(open_ones) < self.at_once + 2:
             self.conversations += asyncio.run(self._open_sessions(8))
             return self._pick()
         return self.random.choice(open_ones)
@@ -201,7 +212,7 @@ class Harness:
         # Most are killed some time after their first call, a few while they start.
         early = self.random.random() < 0.1
         self.live[number] = process
-        self.delays[number] = self.random.uniform(0.0, 0.1 if early else 0.06)
+        self.delays[number] = self.random.uniform(0.0, 0.1 if early else 3 * self.call_seconds)
         if early and not facts.get("patient"):
             self.deadlines[number] = time.monotonic() + self.delays[number]
         elif facts.get("patient"):
@@ -219,6 +230,9 @@ class Harness:
             if process.exitcode == -signal.SIGKILL:
                 self.killed.add(number)
                 self.figures.kills += 1
+                if self.sent_at.pop(number, None) is not None:
+                    # Too early for an answer. Were it so for all, nothing would ever be known of how long one takes.
+                    self.call_seconds = min(self.call_seconds * 1.05, _MAX_CALL_SECONDS)
             elif process.exitcode:
                 self._read()
                 why = [line["why"] for line in self.lines if line["kind"] == "failed" and line["worker"] == number]
@@ -231,13 +245,16 @@ class Harness:
         began = [one for one in self.conversations if one.latest is not None]
         for one in began:
             self._start(one, self._known_to_model(one), patient=True)
-            self._wait(AT_ONCE)
+            self._wait(self.at_once)
         self._wait(1)
-        for one in began:
-            for turn in range(one.turn + 1):
-                one.turn = turn
-                self._start(one, [], patient=True, fresh=True)
-                self._wait(1)
+        last = {one.session_id: one.turn for one in began}
+        for turn in range(TURNS):
+            for one in began:
+                if turn <= last[one.session_id]:
+                    one.turn = turn
+                    self._start(one, [], patient=True, fresh=True)
+                    self._wait(self.at_once)
+            self._wait(1)
         self._read()
 
     def _wait(self, below: int) -> None:
@@ -277,10 +294,15 @@ class Harness:
             text = stream.read()
         whole = text[: text.rfind(b"\n") + 1]
         self._read_to += len(whole)
+        now = time.monotonic()
         for line in map(json.loads, whole.splitlines()):
             self.lines.append(line)
-            if line["kind"] == "sent":
-                self.deadlines.setdefault(line["worker"], time.monotonic() + self.delays[line["worker"]])
+            if line["kind"] == "sent" and line["worker"] not in self.seen:
+                self.seen.add(line["worker"])
+                self.sent_at[line["worker"]] = now
+                self.deadlines.setdefault(line["worker"], now + self.delays[line["worker"]])
+            if line["kind"] == "answer" and (sent := self.sent_at.pop(line["worker"], None)) is not None:
+                self.call_seconds = min(0.9 * self.call_seconds + 0.1 * (now - sent), _MAX_CALL_SECONDS)
             if line["kind"] == "sent" and line["id"] not in self.sent_ids[line["logical"]]:
                 self.sent_ids[line["logical"]].append(line["id"])
 
@@ -299,6 +321,8 @@ class Harness:
             if line["outcome"] == "done":
                 receipts[line["logical"]].add(line["receipt"])
                 owners[line["receipt"]].add(line["logical"])
+        started = {line["worker"] for line in starts}
+        figures.kills_after_start = len(self.killed & started)
         figures.kills_at_points = sum(line["kind"] == "died" for line in self.lines)
         figures.sent = len(answers)
         figures.asked = len({line["logical"] for line in self.lines if line["kind"] == "sent"})

@@ -7,6 +7,7 @@ outcome that was not acknowledged is sent again. What happened is in a journal t
 
 import asyncio
 import json
+import logging
 import os
 import random
 import time
@@ -18,7 +19,7 @@ from typing import Any
 
 from tests.crash.effects import Journal
 from tests.crash.run import processes_of
-from tests.crash.worker import DatabaseWithoutLedger
+from tests.crash.worker import DatabaseWithoutLedger, FileWithoutLedger
 from tests.stores.values import claim, session
 
 from handrail.contract.store import ClaimVerdict, Finish, LedgerRow, LedgerState, Store, StoreUnavailable
@@ -26,6 +27,7 @@ from handrail.stores import open_store
 from handrail.stores.postgres import PostgresStore
 
 SESSIONS = 4
+_FILE = "sqlite:///"
 _PROCESSES = processes_of("tests.crash.load")
 
 
@@ -50,6 +52,7 @@ class Delivery:
 
 def deliver(job: Delivery) -> None:
     """The entry of the process."""
+    logging.basicConfig(filename=job.journal.with_suffix(".log"))
     if job.ahead_seconds:
         _set_clock(job.ahead_seconds)
     asyncio.run(_Deliverer(job).run())
@@ -67,7 +70,7 @@ class _Deliverer:
         self.random = random.Random(job.seed)
         self.journal = Journal(job.journal)
         self.owner = f"{job.number}-{os.getpid()}"
-        self.store = _store(job.url) if job.ledger else DatabaseWithoutLedger(job.url, limit_seconds=4)
+        self.store = _store(job.url) if job.ledger else _store_without_ledger(job.url)
         self.until = time.monotonic() + job.patience
 
     async def run(self) -> None:
@@ -144,7 +147,13 @@ class Outcome:
 
 
 def _store(url: str) -> Store:
-    return open_store(url) if url.startswith("sqlite:") else PostgresStore(url, limit_seconds=4)
+    return open_store(url) if url.startswith(_FILE) else PostgresStore(url, limit_seconds=4)
+
+
+def _store_without_ledger(url: str) -> Store:
+    if url.startswith(_FILE):
+        return FileWithoutLedger(Path(url.removeprefix(_FILE)))
+    return DatabaseWithoutLedger(url, limit_seconds=4)
 
 
 async def make_sessions(url: str) -> None:
@@ -175,10 +184,11 @@ def run(
         for number, (one, wrong) in enumerate(zip(urls, ahead, strict=True))
     ]
     processes = start(jobs)
+    patience = 60 + how.get("patience", 60.0)
     try:
         disturb(processes)
         for process in processes:
-            process.join(120)
+            process.join(patience)
     finally:
         for process in processes:
             if process.exitcode is None:
@@ -186,7 +196,7 @@ def run(
                 process.join()
     last = Delivery(number=99, seed=99, url=judge_at or url, journal=journal, **how)
     (again,) = start([last])
-    again.join(120)
+    again.join(patience)
     assert again.exitcode == 0
     return asyncio.run(_judge(judge_at or url, journal, how["calls"], ledger=how.get("ledger", True)))
 

@@ -39,6 +39,7 @@ class Post:
     steals: bool = False
     database: str | None = None
     """The URL of a PostgreSQL database; None: a file in the folder."""
+    shutdown_seconds: int = 2
 
 
 def serve(post: Post) -> None:
@@ -56,7 +57,14 @@ async def _serve(post: Post, journal: Journal) -> None:
     prepare(journal, post.number, post.number)
     store = store_of(post.folder, post.database, ledger=post.ledger)
     runtime = Runtime(Registry.load(post.folder / "tool_registry.json"), store=store, policy=POLICY)
-    options = replace(Options(), port=post.port, shutdown_seconds=2, requests_per_minute=1_000_000)
+    options = replace(
+        Options(),
+        port=post.port,
+        shutdown_seconds=post.shutdown_seconds,
+        requests_per_minute=1_000_000,
+        max_streams=5_000,
+        max_connections=6_000,
+    )
     agent = JournalAgent(TextAgent(runtime, PlayModel(pause=0.01), listen=False), journal, post.number)
     made = assemble(
         runtime,

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from tests.crash.load import run
-from tests.crash.long_run import advance
 from tests.crash.proxy import NetworkProxy
 from tests.postgres_server import PostgresServer, postgres_server, standby_of
 from tests.stores.processes import Racer, hold_claims
@@ -173,11 +172,3 @@ async def test_a_process_that_is_frozen_past_its_lease_is_fenced_when_it_wakes(u
     assert (await store.ledger_row("safe")).envelope == '{"by":"o1"}'
     await asyncio.to_thread(other.end)
     await store.close()
-
-
-@pytest.mark.long
-def test_everything_again_and_again_in_pieces():
-    """Ten minutes of it; the next run of the long tests continues where this one ends."""
-    progress, faults = advance(600.0)
-    print(f"\n{progress}")
-    assert faults == {}

@@ -125,7 +125,7 @@ class TwoServers:
         self.journal = Journal(self.folder / "journal.jsonl")
         try:
             await asyncio.gather(self._start(0), self._start(1))  # both at once, on files that are not there yet
-            async with httpx.AsyncClient(timeout=PATIENCE) as self.http:
+            async with self._new_http() as self.http:
                 await self._disturb(started + self.seconds)
                 await self._finish()
                 shown = [await self._show(client) for client in self.clients]
@@ -136,6 +136,9 @@ class TwoServers:
                     process.join()
         self.figures.seconds = time.monotonic() - started
         return self._judge(shown)
+
+    def _new_http(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(timeout=PATIENCE)
 
     # The disorder
 
@@ -358,7 +361,7 @@ class TwoServers:
         return cut
 
     def _find_doubled(self, starts: list[dict[str, Any]]) -> None:
-        charges = [line for line in starts if line["tool"] == "charge_card"]
+        charges = [line for line in starts if line["tool"] in ("charge_card", "transfer")]
         for name, count in Counter((line["account"], line["amount"]) for line in charges).items():
             if count > 1:
                 self.figures.doubled.append(f"{name} was charged {count} times")

@@ -126,7 +126,7 @@ def test_every_path_that_a_page_about_the_code_names_exists(name):
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("name", ["guarantees.md", "security.md"])
+@pytest.mark.parametrize("name", ["guarantees.md", "security.md", "seed-coverage.md"])
 def test_every_test_that_a_page_names_exists(name):
     page = (ROOT / "docs" / name).read_text(encoding="utf-8")
     files = {named.partition("::")[0] for named in re.findall(r"`(tests/[^`]+)`", page)}
@@ -136,6 +136,25 @@ def test_every_test_that_a_page_names_exists(name):
     tests = set(re.findall(r"(?:`|::)(test_\w+)`", page))
     assert tests
     assert [test for test in tests if f"def {test}(" not in written] == []
+
+
+def test_the_roadmap_says_what_is_absent_and_what_was_decided_against():
+    page = (ROOT / "docs" / "roadmap.md").read_text(encoding="utf-8")
+    absent, _, against = page.partition("## Decided against")
+    assert "Composition" in absent
+    assert "background" in absent
+    assert "approves its own call" in against
+    for part in (absent, against):
+        rows = [line for line in part.splitlines() if line.startswith("| ")][2:]
+        assert len(rows) > 5
+        assert all(cell.strip() for row in rows for cell in row.strip("|").split("|"))
+
+
+def test_the_page_of_seeds_has_every_item_and_every_difference():
+    page = (ROOT / "docs" / "seed-coverage.md").read_text(encoding="utf-8")
+    items, _, differences = page.partition("## What is different on purpose")
+    assert re.findall(r"^\| (\d+) \|", items, re.MULTILINE) == [str(number) for number in range(1, 37)]
+    assert len([line for line in differences.splitlines() if line.startswith("| ")]) == 2 + 27
 
 
 def test_every_link_between_the_pages_leads_somewhere():

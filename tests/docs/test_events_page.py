@@ -7,6 +7,7 @@ import collections.abc
 import dataclasses
 import re
 import sys
+import time
 import typing
 from typing import Any, get_args, get_type_hints
 
@@ -16,7 +17,11 @@ from tests.runtime.kit import Tools, confirmed
 
 from handrail import Intent, Runtime, events
 from handrail.events import ConfirmationWanted, LateEnvelope, SessionEvent
+from handrail.identity.config import connection_configs
+from handrail.identity.connections import Connections
+from handrail.identity.vault import Vault, new_key
 from handrail.runtime.capabilities import MESSAGES
+from handrail.stores import MemoryStore
 from handrail.testing.servers import OpenAIChatServer, Reply, call
 
 PAGE = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
@@ -49,6 +54,10 @@ def test_the_fields_and_their_types_are_the_documented_ones(name):
 EVERYTHING = """
 async def execute(args, ctx):
     ctx.progress("half")
+    try:
+        await ctx.secrets.token("calendar")
+    except ToolError:
+        pass
     await ctx.messaging.send({"type": "image", "url": "/images/x.png"})
     intent = {"type": "SUPPRESS_AUDIO", "value": True}
     return {"ok": True, "data": {"done": True}, "intents": [intent]}
@@ -58,8 +67,12 @@ async def execute(args, ctx):
 async def test_a_session_emits_every_event_with_the_documented_wire_fields(tmp_path):
     """One held call, approved, of a tool that does everything that sessions tell of."""
     tools = Tools(tmp_path / "project")
-    tools.write({"pay": (confirmed(), EVERYTHING)})
-    async with Runtime(tools.build(), store="memory:") as runtime:
+    tools.write({"pay": (confirmed(capabilities=["secrets"]), EVERYTHING)})
+    store = MemoryStore()
+    table = {"issuer": "https://calendar.example", "client_id": "c"}
+    configs = connection_configs({"calendar": table}, {})
+    connections = Connections(configs, store.credentials, Vault([new_key()]), now=time.time)
+    async with Runtime(tools.build(), store=store, connections=connections) as runtime:
         session = await runtime.open_session(user="ana")
         await session.call("pay", {"q": "a"}, call_id="c1")
         emitted: dict[str, Any] = {}

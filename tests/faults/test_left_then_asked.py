@@ -9,7 +9,7 @@ from tests.runtime.kit import PAID, asked, kind, next_event, writing
 from tests.runtime.test_host_gates import Says
 from tests.stores.values import StillClock
 
-from handrail import AskPerson
+from handrail import AskPerson, Refuse
 from handrail.contract.store import Finish, HoldState, LedgerState
 from handrail.stores import MemoryStore
 from handrail.testing import CrashAt, Crashed, settle
@@ -118,6 +118,18 @@ async def test_whoever_said_yes_can_say_so_again_to_the_next_process(make_tools)
         assert (await runtime.approve(hold_id, token=token)).ok
         assert (await runtime.approve(hold_id, token=token)).ok
         assert world.starts == 1
+
+
+async def test_a_yes_whose_process_died_is_not_carried_out_where_a_gate_refuses_it_now(make_tools):
+    async with make_tools(TOOLS) as world:
+        session, hold_id, token = await held(world, await left(world), CrashAt("before_handler"))
+        with pytest.raises(Crashed):
+            await session.core.approve(hold_id, token=token)
+        await die(world, session.core)
+        policy = {**QUICK, "text": {"wait_seconds": 0.05}}
+        runtime = world.runtime(policy=policy, gates=[Says(Refuse("Not today.", "AUTH"))])
+        assert kind(await runtime.approve(hold_id, token=token)) == "IN_PROGRESS"
+        assert world.starts == 0
 
 
 async def test_past_the_time_of_the_request_a_yes_whose_process_died_is_not_carried_out(make_tools):

@@ -30,7 +30,7 @@ EXTRAS = (
     ),
     *("babel", "dateutil", "email_validator", "icalendar", "phonenumbers", "PIL", "pydantic"),
 )
-CONDITION = 'user.attributes.plan == "pro"'
+CONDITION = 'session.plan == "pro"'
 SENTENCE = f'The condition "{CONDITION}" needs the extra "conditions"; run `pip install "handrail[conditions]"`.'
 
 

@@ -33,13 +33,14 @@ def parse(text):
         elif line.startswith("# TYPE "):
             _, _, name, kind = line.split(" ")
             assert name == current
-            assert kind in ("counter", "gauge", "summary")
+            assert kind in ("counter", "gauge", "summary", "histogram")
             families[name] = kind
         else:
             found = sample.fullmatch(line)
             assert found, line
             name, labels, value = found[1], found[2] or "", float(found[3])
-            base = re.sub("_(sum|count)$", "", name) if families[current] == "summary" else name
+            suffix = {"summary": "_(sum|count)$", "histogram": "_(bucket|sum|count)$"}.get(families[current])
+            base = re.sub(suffix, "", name) if suffix else name
             assert base == current, f"{name} stands below {current}"
             assert families[current] != "counter" or name.endswith("_total")
             pairs = tuple(re.findall(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"', labels))
@@ -123,7 +124,7 @@ def test_a_session_has_its_calls_turns_duration_and_peak_context():
         metrics.session_context(("s1", tokens, 1_000))
     metrics.note(("s1", "search", 1.0, None, 20))
     clock.now = 2.5
-    expected = {"calls": 4, "turns": 3, "duration": 2500, "peakContextTokens": 900}
+    expected = {"calls": 4, "turns": 3, "duration": 2500, "peakContextTokens": 900, "contextWindow": 1_000}
     assert metrics.session("s1") == expected
     metrics.session_closed("s1")
     clock.now = 10

@@ -1,89 +1,193 @@
-"""Spans of tool calls follow the GenAI conventions, and hold no argument, result or exception text."""
+"""Turns, model calls and tool calls are spans by the GenAI conventions. The real SDK sends them to a receiver on loopback."""
 
 import subprocess
 import sys
 
 import pytest
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from tests.observe.otlp_receiver import Receiver, facts
+from tests.runtime.kit import FOUND, asked, confirmed, fails, reading
+from tests.server.kit import in_process, text_of
 
-from handrail.observe.tracing import tracer_or_none
+from handrail.observe.tracing import Tracing, tracing_of, tracing_or_none
+from handrail.runtime.pipeline import Pipeline
+from handrail.runtime.turns import Turns
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = "b7ad6b7169203331"
+TELLS = """
+async def execute(args, ctx):
+    return {"ok": True, "data": {"results": [args["q"], ctx.trace_headers.get("traceparent", "")]}}
+"""
+ASKS_A_SERVICE_IN_A_THREAD = """
+def execute(args, ctx):
+    ctx.shop.append(ctx.trace_headers["traceparent"])
+    return {"ok": True, "data": {"results": [args["q"]]}}
+"""
 
 
 @pytest.fixture
-def exporter():
-    return pytest.importorskip(
-        "opentelemetry.sdk.trace.export.in_memory_span_exporter", reason="opentelemetry-sdk is not installed"
-    ).InMemorySpanExporter()
-
-
-@pytest.fixture
-def provider(exporter):
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-
-    made = TracerProvider()
-    made.add_span_processor(SimpleSpanProcessor(exporter))
+def receiver():
+    made = Receiver()
     yield made
-    made.shutdown()
+    made.close()
 
 
-def test_a_call_is_a_span_with_the_attributes_of_the_conventions(provider, exporter):
-    tracer = tracer_or_none(provider)
-    with tracer.execute_tool(
-        "kb_search", call_id="c1", session_id="s1", turn=3, mode="voice", provider="gemini"
-    ) as span:
-        span.settle(replayed=True)
-    (told,) = exporter.get_finished_spans()
-    assert told.name == "execute_tool kb_search"
-    assert told.kind.name == "INTERNAL"
-    assert dict(told.attributes) == {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": "kb_search",
-        "gen_ai.tool.type": "function",
-        "gen_ai.tool.call.id": "c1",
-        "gen_ai.conversation.id": "s1",
-        "handrail.turn": 3,
-        "handrail.mode": "voice",
-        "handrail.provider": "gemini",
-        "handrail.replayed": True,
-    }
-    assert told.status.is_unset
+@pytest.fixture
+def tracing(receiver):
+    """Each span is sent when it ends."""
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"{receiver.url}/v1/traces")))
+    return Tracing(provider, owned=(provider,))
 
 
-def test_a_refused_call_has_its_error_type_and_gate(provider, exporter):
-    with tracer_or_none(provider).execute_tool("kb_search") as span:
-        span.settle(error_type="BUDGET_EXCEEDED", gate="budget")
-    (told,) = exporter.get_finished_spans()
-    assert told.attributes["error.type"] == "BUDGET_EXCEEDED"
-    assert told.attributes["handrail.gate"] == "budget"
-    assert told.status.status_code.name == "ERROR"
+async def test_a_call_is_a_span_under_its_turn_with_the_attributes_of_the_conventions(make_tools, receiver, tracing):
+    async with make_tools({"look": (reading(), TELLS)}) as world:
+        session = await world.runtime(tracing=tracing).open_session()
+        await session.begin_turn("m1")
+        answer = await session.call("look", {"q": "a secret"}, call_id="c1", provider="openai-chat")
+        await session.call("look", {"q": "a secret"}, call_id="c1", provider="openai-chat")
+        await session.end_turn()
+        (turn,), (first, again) = receiver.named("invoke_agent"), receiver.named("execute_tool look")
+        assert first.parent_span_id == again.parent_span_id == turn.span_id
+        description = session.snapshot.tool("look").definition.description
+        assert facts(first) == {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "look",
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": "c1",
+            "gen_ai.tool.description": description,
+            "gen_ai.conversation.id": session.id,
+            "handrail.turn": 1,
+            "handrail.connection": 1,
+            "handrail.mode": "text",
+            "handrail.provider": "openai-chat",
+        }
+        assert facts(again)["handrail.replayed"] is True
+        told = facts(turn)
+        assert told["handrail.calls"] == 1
+        assert told["gen_ai.conversation.id"] == session.id
+        assert answer.data["results"][1].startswith(f"00-{first.trace_id.hex()}-{first.span_id.hex()}-")
+        assert b"a secret" not in b"".join(span.SerializeToString() for span in receiver.spans)
 
 
-def test_an_exception_is_named_but_not_quoted(provider, exporter):
-    with pytest.raises(ValueError, match="secret"), tracer_or_none(provider).execute_tool("kb_search"):
-        raise ValueError("a secret")
-    (told,) = exporter.get_finished_spans()
-    assert told.attributes["error.type"] == "ValueError"
-    assert told.status.status_code.name == "ERROR"
-    assert "secret" not in told.to_json()
+async def test_a_refused_call_has_its_gate_and_a_made_up_name_stays_out(make_tools, receiver, tracing):
+    async with make_tools({"look": (reading(), FOUND), "bad": (reading(), fails('ValueError("a secret")'))}) as world:
+        session = await world.runtime(tracing=tracing).open_session()
+        await session.call("look", {"q": 1})
+        await session.call("my number is 0123", {})
+        await session.call("bad", {"q": "a"})
+        wrong, unknown, failed = (span for span in receiver.spans if span.name.startswith("execute_tool"))
+        assert facts(wrong)["handrail.gate"] == "validate"
+        assert facts(wrong)["error.type"] == "VALIDATION"
+        assert wrong.status.code == wrong.status.STATUS_CODE_ERROR
+        assert unknown.name == "execute_tool (unknown)"
+        assert facts(unknown)["handrail.gate"] == "find"
+        assert facts(failed)["error.type"] == "INTERNAL"
+        sent = b"".join(span.SerializeToString() for span in receiver.spans)
+        assert b"0123" not in sent
+        assert b"a secret" not in sent
 
 
-def test_what_a_handler_traces_is_a_child(provider, exporter):
-    with tracer_or_none(provider).execute_tool("kb_search"):
-        provider.get_tracer("handler").start_span("query").end()
-    child, parent = exporter.get_finished_spans()
-    assert child.parent.span_id == parent.context.span_id
+async def test_an_approved_call_runs_in_a_span_of_its_own_under_the_same_turn(make_tools, receiver, tracing):
+    async with make_tools({"pay": (confirmed(), TELLS)}) as world:
+        runtime = world.runtime(tracing=tracing)
+        session = await runtime.open_session()
+        held = await session.call("pay", {"q": "a"}, call_id="c1")
+        assert held.error.type == "CONFIRMATION_REQUIRED"
+        number, token = await asked(session)
+        await runtime.approve(number, token=token)
+        await session.end_turn()
+        waited, ran = receiver.named("execute_tool pay")
+        assert facts(waited)["handrail.held"] is True
+        assert waited.status.code == waited.status.STATUS_CODE_UNSET
+        assert "handrail.held" not in facts(ran)
+        (turn,) = receiver.named("invoke_agent")
+        assert waited.parent_span_id == ran.parent_span_id == turn.span_id
 
 
-def test_without_opentelemetry_there_is_no_tracer(monkeypatch):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "opentelemetry"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    assert tracer_or_none() is None
+async def test_a_message_over_http_continues_the_trace_that_it_names(tmp_path, receiver, tracing):
+    tools, given = {"look": (reading(capabilities=["shop"]), ASKS_A_SERVICE_IN_A_THREAD)}, []
+    async with in_process(tmp_path, tools=tools, tracing=tracing, capabilities={"shop": given}) as server:
+        ana = await server.open()
+        server.client.headers["traceparent"] = f"00-{TRACE}-{PARENT}-01"
+        assert text_of(await ana.say('call look {"q": "tea"}')).strip() == "look: ok"
+        del server.client.headers["traceparent"]
+        await ana.say("thanks")
+        turn, other = receiver.named("invoke_agent")
+        assert (turn.trace_id.hex(), turn.parent_span_id.hex()) == (TRACE, PARENT)
+        assert other.trace_id != turn.trace_id
+        (call,) = receiver.named("execute_tool look")
+        chats = [span for span in receiver.spans if span.name.startswith("chat ")]
+        assert len(chats) == 3
+        assert {span.parent_span_id for span in [call, *chats[:2]]} == {turn.span_id}
+        assert facts(chats[0])["gen_ai.operation.name"] == "chat"
+        assert chats[0].kind == chats[0].SPAN_KIND_CLIENT
+        assert given == [f"00-{TRACE}-{call.span_id.hex()}-01"], "a plain function is given the trace, too"
 
 
-def test_importing_the_module_imports_no_opentelemetry():
+async def test_what_the_environment_names_is_sent_and_the_durations_are_a_histogram(make_tools, receiver, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "shop")
+    async with make_tools({"look": (reading(), FOUND)}) as world:
+        runtime = world.runtime(tracing=tracing_of({"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}))
+        session = await runtime.open_session()
+        await session.call("look", {"q": "a"})
+        await session.call("look", {"q": 1})
+        await session.end_turn()
+        await runtime.close()
+    assert len(receiver.named("execute_tool look")) == 2
+    (durations,) = (one for one in receiver.metrics if one.name == "gen_ai.execute_tool.duration")
+    assert durations.unit == "s"
+    counted = {facts(point).get("error.type"): point.count for point in durations.histogram.data_points}
+    assert counted == {None: 1, "VALIDATION": 1}
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"OTEL_SERVICE_NAME": "shop"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"},
+    ],
+)
+def test_where_nothing_is_to_be_sent_there_is_no_tracing(environment):
+    assert tracing_of(environment) is None
+
+
+def test_without_the_extra_an_endpoint_is_a_warning(monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    assert tracing_of({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}) is None
+    assert 'pip install "handrail[otel]"' in caplog.text
+
+
+async def test_a_runtime_without_an_sdk_has_the_plain_parts(make_tools):
+    assert "opentelemetry.trace" in sys.modules
+    assert tracing_or_none() is None
+    async with make_tools({"look": (reading(), TELLS)}) as world:
+        runtime = world.runtime()
+        assert (type(runtime.pipeline), type(runtime.turns), runtime.tracing) == (Pipeline, Turns, None)
+        session = await runtime.open_session()
+        assert (await session.call("look", {"q": "a"})).data["results"] == ["a", ""]
+
+
+def test_a_host_that_has_configured_an_sdk_is_traced():
     program = (
-        "import sys, handrail.observe.tracing; print([name for name in sys.modules if name.startswith('opentele')])"
+        "from opentelemetry import trace; from opentelemetry.sdk.trace import TracerProvider;"
+        "trace.set_tracer_provider(TracerProvider());"
+        "from handrail.observe.tracing import tracing_or_none; print(type(tracing_or_none()).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "Tracing\n"
+
+
+def test_importing_the_runtime_imports_no_opentelemetry():
+    program = (
+        "import sys, handrail.app, handrail.observe.tracing as t; t.tracing_or_none(); t.tracing_of({});"
+        "print([name for name in sys.modules if name.startswith('opentele')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

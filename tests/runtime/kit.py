@@ -212,6 +212,11 @@ def kind(response: ToolResponse) -> str | None:
     return None if response.error is None else response.error.type.value
 
 
+def calls_left(response: ToolResponse) -> dict[str, int]:
+    """What is left of the turn's calls, without its time."""
+    return {name: left for name, left in response.meta["budget"].items() if name != "latencyMs"}
+
+
 def audited(runtime: Runtime, *events: str) -> list[dict[str, Any]]:
     """The audit's events so far, of these kinds."""
     runtime.audit.flush()

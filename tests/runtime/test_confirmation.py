@@ -11,6 +11,7 @@ from tests.runtime.kit import (
     Tools,
     asked,
     audited,
+    calls_left,
     confirmed,
     kind,
     next_event,
@@ -68,13 +69,15 @@ async def test_there_is_one_open_request_for_the_same_call_across_turns_and_ids(
     async with make_tools(TOOLS) as world:
         session = await world.session(mode="voice")
         _, hold_id, _ = await held(session, "c1")
+        assert set(session.calls_by_id) == {"provider:c1"}
         for call_id in ("c1", "c2", None):
             again = await pay(session, call_id)
             assert again.error.confirmation_request["id"] == hold_id
+        assert set(session.calls_by_id) == {"provider:c1", "provider:c2"}, "a call without an id leaves none behind"
         await session.begin_turn("m2")
         again = await pay(session, "c3")
         assert again.error.confirmation_request["id"] == hold_id
-        assert again.meta["budget"] == {"retrieval": 2, "total": 3}, "it pays no second unit"
+        assert calls_left(again) == {"retrieval": 2, "total": 3}, "it pays no second unit"
         other = await pay(session, "c4", q="b")
         assert other.error.confirmation_request["id"] != hold_id
 
@@ -97,6 +100,19 @@ async def test_a_held_call_keeps_its_unit_and_approving_charges_nothing(make_too
         assert response.meta["budget"]["total"] == 2
         assert (await session.core.approve(hold_id, token=token)).ok
         assert session.turn.total_used == 1
+
+
+async def test_a_call_that_is_cancelled_before_it_is_held_gives_its_unit_back(make_tools):
+    slow = PAID + "\nasync def preview(args, ctx):\n    mark(args)\n    await asyncio.sleep(3600)\n"
+    async with make_tools({"pay": (confirmed(), slow)}) as world:
+        session = await world.session()
+        call = asyncio.create_task(pay(session, "c1"))
+        await until(lambda: world.starts)
+        assert session.turn.total_used == 1
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        assert session.turn.total_used == 0
+        assert not session.calls_by_id
 
 
 @pytest.mark.parametrize(
@@ -485,6 +501,37 @@ async def test_the_approver_runs_it_after_two_seconds_if_nobody_has_the_connecti
         resumed = await other.resume_session(session.id, token=session.token)
         await clock.advance(0.3)
         assert (await next_event(resumed, "envelope")).data["callId"] == "c1"
+
+
+async def test_an_approver_learns_at_once_that_the_process_with_the_connection_has_run_it(make_tools):
+    clock = VirtualClock()
+    async with make_tools(TOOLS, clock=clock) as world:
+        session = await world.session(clock=clock)
+        _, hold_id, token = await held(session, "c1")
+        other = world.runtime(clock=clock)
+        approval = asyncio.create_task(other.approve(hold_id, token=token))
+        await settle(100)
+        for _ in range(4):
+            await session.core.approvals.follow(session)
+            await clock.advance(0.15)
+            await settle(100)
+        assert approval.done(), "long before two seconds are over"
+        assert (approval.result().ok, world.starts) == (True, 1)
+
+
+async def test_an_approver_runs_a_call_that_was_held_after_the_session_had_left_its_process(make_tools):
+    clock = VirtualClock()
+    async with make_tools(TOOLS, clock=clock) as world:
+        session = await world.session(clock=clock)
+        other = world.runtime(clock=clock)
+        moved = await other.resume_session(session.id, token=session.token)
+        _, hold_id, token = await held(moved)
+        other._housekeeper.cancel()
+        approval = asyncio.create_task(session.core.approve(hold_id, token=token))
+        await settle(100)
+        await clock.advance(2.2)
+        assert (await approval).ok
+        assert world.starts == 1
 
 
 async def test_an_approved_call_outlives_the_approver_s_request(make_tools):

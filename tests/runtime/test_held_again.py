@@ -1,6 +1,7 @@
 """What a held call is answered with when it comes again, and what a resumed session knows of its requests."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.faults.accidents import Flaky
@@ -128,13 +129,55 @@ async def test_a_store_that_does_not_take_down_who_knows_the_outcome_spoils_no_a
             raise StoreUnavailable("The store is down.")
 
         monkeypatch.setattr(world.store, "outcome_told", away)
+        monkeypatch.setattr(world.store, "ledger_row", away)  # nor is it asked for what is at hand
         assert (await pay(session, "c2")).data == outcome.data
         await session.begin_turn("m2")
         assert (await pay(session, "c3")).data == outcome.data, "never a second time by mistake"
         assert world.starts == 1
 
 
+async def test_a_no_between_a_yes_and_its_claim_is_what_the_approver_is_told(make_tools, monkeypatch):
+    async with make_tools(TOOLS, store=Flaky()) as world:
+        session = await world.session()
+        hold_id, token = await held(session, "c1")
+        claim = world.store.claim
+
+        async def declined_before(wish):
+            await session.core.decline(hold_id, token=token)
+            return await claim(wish)
+
+        monkeypatch.setattr(world.store, "claim", declined_before)
+        assert kind(await session.core.approve(hold_id, token=token)) == "DECLINED"
+        assert world.starts == 0
+
+
+async def test_a_closed_request_is_let_go_of_though_the_next_cannot_be_stored(make_tools, monkeypatch):
+    async with make_tools(TOOLS, store=Flaky()) as world:
+        session = await world.session()
+        hold_id, _ = await held(session, "c1")
+        await world.store.move_hold(hold_id, HoldState.SUPERSEDED, expected=[HoldState.PENDING])
+
+        async def away(*_):
+            raise StoreUnavailable("The store is down.")
+
+        monkeypatch.setattr(world.store, "hold", away)
+        assert kind(await pay(session, "c2")) == "STORE_UNAVAILABLE"
+        assert not session.holds
+
+
 # Looked at, and resumed
+
+
+async def test_a_request_of_a_tool_that_is_not_here_is_shown_as_it_was_stored(make_tools):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        hold_id, _ = await held(session, "c1")
+        stored = await world.store.hold_by_id(hold_id)
+        elsewhere = replace(stored, hold_id="conf_2", tool="send", ledger_key="another", alias=None, preview="Send a")
+        await world.store.hold(elsewhere, "hash", "digest")
+        for tokens in (True, False):
+            shown = await session.core.confirmations.show_all(session, tokens=tokens)
+            assert [(one["tool"], one["preview"]) for one in shown] == [("pay", stored.preview), ("send", "Send a")]
 
 
 @pytest.mark.parametrize("source", [PAID, WITH_FACTS])

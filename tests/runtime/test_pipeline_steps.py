@@ -14,6 +14,7 @@ from tests.runtime.kit import (
     PATIENT_IN_A_THREAD,
     audited,
     begins_at_once,
+    calls_left,
     fails,
     kind,
     reading,
@@ -112,7 +113,7 @@ async def test_a_replay_by_id_is_free_fresh_and_marked(make_tools):
         assert again.meta["replayed"] is True
         assert again.data == {"results": ["a"]}
         assert world.starts == 1
-        assert (await session.call("look", {"q": "b"}, call_id="c2")).meta["budget"] == {"retrieval": 0, "total": 1}
+        assert calls_left(await session.call("look", {"q": "b"}, call_id="c2")) == {"retrieval": 0, "total": 1}
         assert [event["ok"] for event in audited(session.core, "replay")] == [True]
 
 
@@ -475,12 +476,12 @@ async def test_a_retrieval_tool_that_found_nothing_twice_is_not_asked_again(make
 async def test_voice_has_two_retrieval_calls_and_three_in_all(make_tools):
     async with make_tools({"look": (reading(), FOUND), "note": (utility(), FOUND)}) as world:
         session = await world.session(mode="voice")
-        assert (await session.call("look", {"q": "1"})).meta["budget"] == {"retrieval": 1, "total": 2}
+        assert calls_left(await session.call("look", {"q": "1"})) == {"retrieval": 1, "total": 2}
         assert (await session.call("look", {"q": "2"})).ok
         over = await session.call("look", {"q": "3"})
         assert kind(over) == "BUDGET_EXCEEDED"
         assert over.error.suggestion
-        assert (await session.call("note", {"q": "4"})).meta["budget"] == {"retrieval": 0, "total": 0}
+        assert calls_left(await session.call("note", {"q": "4"})) == {"retrieval": 0, "total": 0}
         assert kind(await session.call("note", {"q": "5"})) == "BUDGET_EXCEEDED"
         assert world.starts == 3
         await session.begin_turn("m2")
@@ -520,9 +521,9 @@ async def test_a_unit_is_given_back_if_the_handler_did_not_start(make_tools):
         for _ in range(4):
             response = await session.call("pay", {"q": "a"}, call_id="c1")
             assert kind(response) == "STORE_UNAVAILABLE", "never a loop: nothing ran"
-            assert response.meta["budget"] == {"retrieval": 2, "total": 3}
+            assert calls_left(response) == {"retrieval": 2, "total": 3}
         await world.store.open()
-        assert (await session.call("pay", {"q": "a"}, call_id="c1")).meta["budget"] == {"retrieval": 2, "total": 2}
+        assert calls_left(await session.call("pay", {"q": "a"}, call_id="c1")) == {"retrieval": 2, "total": 2}
 
 
 async def test_a_unit_of_retrieval_is_given_back_if_the_request_could_not_be_kept(make_tools):
@@ -532,11 +533,11 @@ async def test_a_unit_of_retrieval_is_given_back_if_the_request_could_not_be_kep
         for _ in range(2):
             response = await session.call("look", {"q": "a"})
             assert kind(response) == "STORE_UNAVAILABLE"
-            assert response.meta["budget"] == {"retrieval": 2, "total": 3}
+            assert calls_left(response) == {"retrieval": 2, "total": 3}
         await world.store.open()
         held = await session.call("look", {"q": "a"})
         assert kind(held) == "CONFIRMATION_REQUIRED"
-        assert held.meta["budget"] == {"retrieval": 1, "total": 2}
+        assert calls_left(held) == {"retrieval": 1, "total": 2}
 
 
 async def test_a_turn_that_used_more_than_its_new_mode_allows_has_nothing_left(make_tools):
@@ -547,7 +548,7 @@ async def test_a_turn_that_used_more_than_its_new_mode_allows_has_nothing_left(m
         await session.set_mode("voice")
         over = await session.call("look", {"q": "e"})
         assert kind(over) == "BUDGET_EXCEEDED"
-        assert over.meta["budget"] == {"retrieval": 0, "total": 0}
+        assert calls_left(over) == {"retrieval": 0, "total": 0}
         assert world.starts == 4
 
 

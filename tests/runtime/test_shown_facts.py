@@ -85,7 +85,7 @@ async def test_facts_that_changed_before_the_approval_run_nothing_and_are_shown_
         assert kind(answer) == "CONFIRMATION_REQUIRED"
         assert answer.error.confirmation_request["id"] == first["id"]
         assert answer.error.confirmation_request["preview"] == "Pay a\nClashes with lunch."
-        assert answer.error.partial_side_effects is False
+        assert (answer.error.partial_side_effects, answer.error.retryable) == (False, False)
         assert world.starts == 0
         second = (await next_event(session, "confirmation")).data
         assert (second["id"], second["preview"]) == (first["id"], "Pay a\nClashes with lunch.")
@@ -125,7 +125,9 @@ async def test_every_showing_looks_the_facts_up_again(make_tools):
         session = await world.session()
         await held(session)
         facts(world, "two")
-        assert [one["preview"] for one in await show(session)] == ["Pay a\ntwo"]
+        [shown] = await show(session)
+        assert shown["preview"] == "Pay a\ntwo"
+        assert (await world.store.hold_by_id(shown["id"])).preview == "Pay a\ntwo", "what the model is told of it too"
         facts(world, "three")
         client = await session.core.attach(session.id, token=session.token)
         assert (await next_event(client, "confirmation")).data["preview"] == "Pay a\nthree"
@@ -153,7 +155,7 @@ async def test_each_token_approves_only_what_was_shown_with_it(make_tools):
 
 
 @pytest.mark.parametrize("how", ["raise", "hang"])
-async def test_facts_that_cannot_be_looked_up_are_said_to_be_missing(make_tools, how):
+async def test_facts_that_cannot_be_looked_up_are_said_to_be_missing(make_tools, how, caplog):
     async with make_tools({"pay": (confirmed(preview="Pay {q}", timeoutMs=1000), FACTS)}) as world:
         facts(world, "No clashes.")
         session = await world.session()
@@ -162,6 +164,8 @@ async def test_facts_that_cannot_be_looked_up_are_said_to_be_missing(make_tools,
         answer = await approve(session, seen)
         assert kind(answer) == "CONFIRMATION_REQUIRED"
         assert answer.error.confirmation_request["preview"] == f"Pay a\n{NOT_LOOKED_UP}"
+        why = {"raise": "no facts", "hang": "TimeoutError"}[how]
+        assert f"The preview of pay failed: {why}" in caplog.messages
         unseen = (await next_event(session, "confirmation")).data
         facts(world, "Clashes with lunch.")
         assert kind(await approve(session, unseen)) == "CONFIRMATION_REQUIRED", "they can be told now"

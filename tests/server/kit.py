@@ -226,12 +226,13 @@ def put_together(
     model = more.pop("model", None) or PlayModel()
     audit = folder / "audit" if more.pop("audited", False) else None
     voice, voice_options = more.pop("voice", None), more.pop("voice_options", None)
+    tokens = more.pop("tokens", None)
     runtime = Runtime(tools.build(), store=store, audit=audit, **more)
     agent = TextAgent(runtime, model, listen=False)
     chosen = options or Options(port=0)
     made = assemble(
         runtime, agent, keys=KeyRing(keys), options=chosen, audit=audit, model_name="play",
-        voice=voice(runtime, model) if isinstance(voice, FunctionType) else voice, voice_options=voice_options,
+        voice=voice(runtime, model) if isinstance(voice, FunctionType) else voice, voice_options=voice_options, tokens=tokens,
     )  # fmt: skip
     return made, tools, model
 

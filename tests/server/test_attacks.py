@@ -74,6 +74,7 @@ async def test_guessing_keys_is_slowed_down_and_a_right_key_still_works(tmp_path
         ("POST", "/api/ledger/x/settle"),
         ("POST", "/api/tools/look/switch"),
         ("GET", "/api/policy"),
+        ("GET", "/api/mcp/servers"),
         ("DELETE", "/api/users/ana"),
         ("GET", "/metrics"),
     ],

@@ -12,7 +12,7 @@ from tests.server.kit import KEYS, OPERATOR, OTHER, USER, ServerUnderTest, beare
 from handrail.server.keys import Key, hash_of
 from handrail_reference.services.calendar.embedded import EmbeddedCalendar
 from handrail_reference.services.calendar.library import CalendarLibrary
-from handrail_reference.services.calendar.port import Draft
+from handrail_reference.services.calendar.port import Caller, Draft
 from handrail_reference.services.calendar.reading import read_file
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -49,7 +49,7 @@ async def made_by_ana(calendar: EmbeddedCalendar) -> str:
     draft = Draft(
         uid="u1", title="Plans", start=START, end=START + timedelta(hours=1), attendees=GUESTS, with_meeting=True
     )
-    return (await calendar.create(draft, user="ana")).link
+    return (await calendar.create(draft, caller=Caller(user="ana"))).link
 
 
 async def test_who_created_an_event_and_operators_see_who_comes_and_where(tmp_path):
@@ -66,7 +66,7 @@ async def test_another_user_sees_what_availability_tells(tmp_path):
     async with with_calendar(tmp_path) as (server, calendar):
         answer = await server.get(await made_by_ana(calendar), OTHER)
         told = await calendar.availability(
-            start=START, end=START + timedelta(hours=1), calendars=["primary"], details=True, user="bob"
+            start=START, end=START + timedelta(hours=1), calendars=["primary"], details=True, caller=Caller(user="bob")
         )
         (busy,) = told.busy
         shown = answer.json()

@@ -62,3 +62,28 @@ async def test_in_a_session_its_user_mode_and_facts_decide(tmp_path):
         assert nobody.opened["tools"] == ["look"]
         spoken = await server.open(ANYBODY, user="ana", mode="voice")
         assert spoken.opened["tools"] == ["aloud", "for_known", "look"]
+
+
+ROLES = {"look": (reading(), FOUND), "for_managers": (reading(permissions={"roles": ["manager"]}), FOUND)}
+
+
+async def test_roles_of_a_key_decide_and_follow_the_key_that_asks(tmp_path):
+    keys = (
+        Key(name="ana", hash=hash_of(USER), user="ana", roles=("manager",)),
+        Key(name="ana-phone", hash=hash_of(ANYBODY), user="ana"),
+        Key(name="operator", hash=hash_of(OPERATOR), role="operator", user="local"),
+    )
+    async with in_process(tmp_path, tools=ROLES, keys=keys) as server:
+        assert await shown(server, USER) == ["for_managers", "look"]
+        assert await shown(server, ANYBODY) == ["look"]
+        api = await server.open(USER)
+        assert api.opened["tools"] == ["for_managers", "look"]
+        looked = await server.client.get(f"/api/sessions/{api.id}", headers={**api.headers, **bearer(OPERATOR)})
+        assert looked.json()["tools"] == ["for_managers", "look"], "an operator who looks takes nothing away"
+        phone = {**api.headers, **bearer(ANYBODY)}
+        assert (await server.client.get(f"/api/sessions/{api.id}", headers=phone)).json()["tools"] == ["look"]
+        body = {"args": {"q": "a"}, "sessionId": api.id}
+        refused = await server.client.post("/api/tools/for_managers/try", json=body, headers=phone)
+        assert refused.json()["error"]["type"] == "NOT_FOUND"
+        again = await server.client.post("/api/tools/for_managers/try", json=body, headers=api.headers)
+        assert again.json()["ok"]

@@ -224,9 +224,12 @@ def test_what_a_session_starts_with_is_logged_when_it_is_asked_for(project, leve
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         lines = [one for one in process.stderr.read().decode().splitlines() if not one.startswith("building: ")]
-        assert [("tokens of prompt" in line, line.startswith("INFO handrail.agent")) for line in lines] == (
-            [(True, True)] if level == "info" else []
-        )
+        names = [line.split()[1].rstrip(":") for line in lines]
+        assert names == (["handrail.registry", "handrail.agent"] if level == "info" else [])
+        if level == "info":
+            assert "Registry 1.0." in lines[0]
+            assert "2 tools: format_datetime, rank_results" in lines[0]
+            assert "tokens of prompt" in lines[1]
 
 
 @pytest.mark.parametrize("name", ["handrail.db", "conversations.db"])

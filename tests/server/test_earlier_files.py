@@ -153,6 +153,33 @@ async def test_a_file_of_another_program_stops_the_start_and_is_left_alone(tmp_p
     assert project.path.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE conversation SET document = substr(document, 1, 9) WHERE session_id = 's200'",
+        "UPDATE conversation SET document = '[]' WHERE session_id = 's200'",
+        "UPDATE conversation SET document = CAST(x'7bff7d' AS TEXT) WHERE session_id = 's200'",
+        "UPDATE conversation SET updated = 'soon' WHERE session_id = 's200'",
+        "UPDATE turn SET answer = 'words' WHERE session_id = 's200' AND message_id = 'm2'",
+    ],
+)
+async def test_a_damaged_conversation_is_one_sentence_and_nothing_is_brought_over(tmp_path, damage):
+    project = Project(tmp_path, f"sqlite:////{tmp_path}/handrail.db")
+    earlier_conversations(project.path, NAMES)
+    with closing(sqlite3.connect(project.path)) as db, db:
+        db.execute(damage)
+    keys = tmp_path / "server-keys.json"
+    keys.write_text(json.dumps({"keys": [{"name": "a", "hash": "0" * 64}]}))
+    keys.chmod(0o600)
+    before = project.path.read_bytes()
+    with pytest.raises((UsageError, StoreUnavailable), match=r'"conversations\.db"') as raised:
+        await project.bring()
+    assert "\n" not in str(raised.value)
+    assert await project.found() == {}, "the batches before it are not brought over either"
+    assert project.path.read_bytes() == before
+    assert keys.exists()
+
+
 def test_a_forgotten_user_is_in_no_file_that_the_import_left(tmp_path):
     earlier_conversations(tmp_path / "conversations.db")
     (tmp_path / "handrail.toml").write_text("")

@@ -19,7 +19,7 @@ from tests.server.voice.kit import on_the_line, voice_server
 
 from handrail.observe.verify import read_events, verify_directory
 from handrail_reference.services.calendar.embedded import EmbeddedCalendar
-from handrail_reference.services.calendar.port import Draft
+from handrail_reference.services.calendar.port import Caller, Draft
 from handrail_reference.services.kb.record import KnowledgeRecord
 from handrail_reference.services.kb.service import KnowledgeBase
 from handrail_reference.services.kb.writing import Tally, put_records
@@ -38,6 +38,7 @@ async def test_a_forgotten_user_leaves_nothing_that_was_said(tmp_path):
         assert answer.status_code == 200
         assert answer.json()["deleted"] == {
             "sessions": 1, "calls": 1, "requests": 1, "callsLeft": 0, "conversations": 1, "images": 0, "keys": 0,
+            "connections": 0,
         }  # fmt: skip
         assert (await server.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)).status_code == 404
         assert (await ana.decide(request)).status_code == 404
@@ -215,7 +216,7 @@ async def filled(server, folder):
         ("own", NAME, "met " + SAID, ("bob@example.com",)), ("other", "bob", "Plans", ("zoe@example.com",))
     ):  # fmt: skip
         draft = Draft(uid=uid, title=title, start=start, end=start + timedelta(hours=1), attendees=people)
-        await calendar.create(draft, user=user)
+        await calendar.create(draft, caller=Caller(user=user))
         start += timedelta(days=1)
     await calendar.close()
     kb = KnowledgeBase(folder / "kb.db", with_starter=False)
@@ -399,7 +400,7 @@ async def test_a_forgotten_users_address_leaves_the_events_of_others(tmp_path):
     start = datetime(2027, 3, 2, 9, tzinfo=UTC)
     people = ("zoe@example.com", "jo@example.com")
     draft = Draft(uid="one", title="Plans", start=start, end=start + timedelta(hours=1), attendees=people)
-    await calendar.create(draft, user="bob")
+    await calendar.create(draft, caller=Caller(user="bob"))
     assert await calendar.forget_user("Zoe@example.com") == {"events": 0}
     with closing(sqlite3.connect(tmp_path / "calendar.db")) as db:
         lines, attendees = db.execute("SELECT lines, attendees FROM item").fetchone()

@@ -238,3 +238,20 @@ async def test_a_failure_of_the_server_is_told_without_what_it_was(tmp_path, mon
         assert answer.status_code == 500
         assert "secret of the house" not in answer.text
         assert "secret of the house" in caplog.text
+
+
+async def test_an_operator_reads_how_tools_were_used_and_a_user_does_not(tmp_path):
+    async with in_process(tmp_path) as server:
+        assert (await server.get("/api/stats", USER)).status_code == 403
+        assert (await server.get("/api/stats", None)).status_code == 401
+        session = await server.runtime.open_session(tenant="acme")
+        await session.begin_turn("m1")
+        await session.call("look", {"q": "a"}, call_id="c1")
+        told = (await server.get("/api/stats")).json()
+        assert [(row["tool"], row["calls"], row["ok"]) for row in told["rows"]] == [("look", 1, 1)]
+        told = (await server.get("/api/stats?by=tenant&since=2026-01-01")).json()
+        assert (told["since"], [(row["tenant"], row["calls"]) for row in told["rows"]]) == ("2026-01-01", [("acme", 1)])
+        assert (await server.get("/api/stats?tool=other")).json()["rows"] == []
+        for wrong in ("by=user", "by=", "since=soon", "since=2026-99-99"):
+            answer = await server.get(f"/api/stats?{wrong}")
+            assert (answer.status_code, answer.json()["error"]["type"]) == (400, "BAD_REQUEST")

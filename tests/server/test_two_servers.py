@@ -170,6 +170,38 @@ async def test_a_request_is_shown_and_approved_at_another_server_and_runs_once(t
         assert await connection_of(first, ana) == 1
 
 
+async def test_a_session_stays_where_the_model_is_told_of_an_approved_call(tmp_path, store):
+    async with two_servers(tmp_path, store) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        async with ana.listening() as stream:
+            await ana.say('call pay {"q": "10"}', "m1")
+            request = (await stream.until("confirmation"))[-1].data
+            await stream.until("done")
+            speaks, may_speak = asyncio.Event(), asyncio.Event()
+            answer = first.model.stream
+
+            async def stream_late(asked):
+                speaks.set()
+                await may_speak.wait()
+                async for event in answer(asked):
+                    yield event
+
+            first.model.stream = stream_late
+            await there.decide(request)
+            async with asyncio.timeout(60):
+                await speaks.wait()
+            assert (await there.post("two", "m2")).status_code == 409
+            may_speak.set()
+            assert (await stream.until("done"))[-1].data["messageId"] == f"~late:{request['id']}"
+        async with asyncio.timeout(60):
+            while (await there.post("two", "m2")).status_code == 409:
+                await asyncio.sleep(0.02)
+        shown = (await ended(there))["messages"]
+        late = f"~late:{request['id']}"
+        assert [one["messageId"] for one in shown if one["role"] == "assistant"] == ["m1", late, "m2"]
+
+
 async def test_the_turn_of_a_process_that_has_ended_is_gone_on_with_by_the_next_that_is_asked(tmp_path, store):
     async with two_servers(tmp_path, store) as (first, second):
         ana = await first.open()

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from tests.stores.values import LEASE, START, StillClock, alias, claim, done, session
 
-from handrail.contract.store import Block, Claim, ClaimVerdict, LedgerState, RateCharge, Store
+from handrail.contract.store import Block, Claim, ClaimVerdict, Finish, LedgerRow, LedgerState, RateCharge, Store
 from handrail.stores import SqliteStore
+from handrail.stores.base import grouped
+from handrail.stores.statements.ledger import ClaimRequest, FinishRequest
 
 
 def many(count: int, **changes: Any) -> list[Claim]:
@@ -126,6 +128,7 @@ async def test_one_that_is_refused_among_many_is_the_only_one(
     odd, others = await prepare(store), many(15)
     told = await verdicts(store, [*others[:9], odd, *others[9:]])
     assert told == [ClaimVerdict.CLAIMED] * 9 + [verdict] + [ClaimVerdict.CLAIMED] * 6
+    assert await verdicts(store, [odd]) == [verdict], "alone too"
 
 
 async def test_of_the_same_call_asked_for_many_times_at_once_one_is_claimed(store: Store) -> None:
@@ -221,6 +224,15 @@ async def test_nothing_is_looked_at_one_by_one_where_nothing_is_refused(tmp_path
         assert [result.verdict for result in results] == [ClaimVerdict.CLAIMED] * number
         rows = await asyncio.gather(*(store.finish(done(one.row.key, claimed=one.row)) for one in results if one.row))
         assert [row.state for row in rows] == [LedgerState.SUCCEEDED] * number
+        mixed = [await store.claim(claim(f"m{n}", args_digest=f"m{n}")) for n in range(number)]
+        together = [
+            work
+            for n, one in enumerate(mixed)
+            for work in (store.finish(done(f"m{n}", claimed=one.row)), store.claim(claim(f"l{n}", args_digest=f"l{n}")))
+        ]
+        told = await asyncio.gather(*together)
+        assert [row.state for row in told[::2]] == [LedgerState.SUCCEEDED] * number
+        assert [result.verdict for result in told[1::2]] == [ClaimVerdict.CLAIMED] * number
         await store._write(lambda tx: tx.db.set_trace_callback(None))
         assert any("INSERT INTO wish" in line for line in statements), "all claims that wait, in one statement"
         assert not any("SELECT EXISTS" in line for line in statements), "no claim by itself"
@@ -230,3 +242,84 @@ async def test_nothing_is_looked_at_one_by_one_where_nothing_is_refused(tmp_path
             assert await store.ledger_row(row.key) == row
     finally:
         await store.close()
+
+
+def running(key: str, **changes: Any) -> LedgerRow:
+    """The row of a call as its claim gave it."""
+    wish = claim(key, args_digest=key)
+    row = LedgerRow(
+        **{name: getattr(wish, name) for name in LedgerRow._fields if hasattr(wish, name)},
+        state=LedgerState.RUNNING,
+        fence=1,
+        lease_until=START + LEASE,
+        created_at=START,
+        finished_at=None,
+        envelope=None,
+        evicted=False,
+    )
+    return row._replace(**changes)
+
+
+def known(key: str, **changes: Any) -> Finish:
+    return done(key, **{"claimed": running(key), **changes})
+
+
+def sizes(asked: list[Claim | Finish | None], largest: int = 64) -> list[int]:
+    """How many requests each group has; None is one of another kind."""
+    requests = [
+        ClaimRequest(each) if isinstance(each, Claim) else FinishRequest(each) if each else (lambda tx: None)
+        for each in asked
+    ]
+    groups = grouped(requests, largest)
+    assert [request for group in groups for request in group.requests] == requests, "in their order"
+    for group in groups:
+        together = [*group.claims, *group.finishes]
+        assert len(together) in (0, len(group.requests))
+        assert len(together) > 0 or len(group.requests) == 1, "what cannot be together is alone"
+    return [len(group.requests) for group in groups]
+
+
+@pytest.mark.parametrize("largest", [1, 2, 3, 64])
+def test_groups_are_as_large_as_they_may_be(largest: int) -> None:
+    asked: list[Claim | Finish | None] = [*many(3), known("k1"), known("k2")]
+    assert sizes(asked, largest) == {1: [1] * 5, 2: [2, 2, 1], 3: [3, 2], 64: [5]}[largest]
+
+
+@pytest.mark.parametrize(
+    "alone",
+    [
+        None,
+        claim("odd", args_digest="odd", hold_id="h1"),
+        claim("odd", args_digest="odd", rate=RateCharge(scope="x", limit=1, window_ms=1000)),
+        claim("odd", args_digest="odd", left=(1, {})),
+        claim("odd", args_digest="odd", check_connection=False),
+        done("odd"),
+        known("odd", fence=2),
+        known("odd", state=LedgerState.RUNNING),
+        known("odd", block=Block(tenant="t", user="u", until=START)),
+        known("odd", session_state={}),
+    ],
+)
+def test_a_request_that_reads_more_than_its_row_is_carried_out_alone(alone: Claim | Finish | None) -> None:
+    assert sizes([alone]) == [1]
+    assert sizes([*many(2), alone, known("k1"), known("k2")]) == [2, 1, 2]
+    assert sizes([alone, alone]) == [1, 1]
+
+
+def test_what_could_refuse_one_another_is_in_different_groups() -> None:
+    first = claim("a", args_digest="a", alias=alias("provider:a"))
+    others = {
+        "the same key": claim("a", args_digest="b"),
+        "the same call": claim("b", args_digest="a", ordinal=2),
+        "the same id": claim("b", args_digest="b", alias=alias("provider:a")),
+        "its own outcome": known("a"),
+    }
+    assert {why: sizes([first, other]) for why, other in others.items()} == {why: [1, 1] for why in others}
+    apart = [
+        claim("b", args_digest="a", turn=2),
+        claim("c", args_digest="a", tool="other"),
+        claim("d", args_digest="a", session_id="s2"),
+        claim("e", args_digest="e", session_id="s2", alias=alias("provider:a")),
+    ]
+    assert sizes([first, *apart]) == [5]
+    assert sizes([first, claim("a", args_digest="b"), claim("c", args_digest="a")]) == [1, 2], "a new group is empty"

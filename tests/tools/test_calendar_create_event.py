@@ -110,7 +110,7 @@ async def test_the_preview_names_title_local_time_length_attendees_and_clashes(d
             'Create "Design review" in the calendar primary: Tuesday 13 January 2026, 14:00 (UTC+0000) to Tuesday 13 January '
             "2026, 15:00 (UTC+0000). Attendees (2): ana@example.com, ivo@example.com. Meeting link: yes.\n"
             "location: Room 1\\u{202e}\n"
-            "Local time: Tue 13 Jan 2026, 15:00–16:00 (Europe/Zagreb), 1 h. "
+            "Jitsi room; no invitations are sent. Local time: Tue 13 Jan 2026, 15:00–16:00 (Europe/Zagreb), 1 h. "
             "Clashes with 1 taken: Tue 13 Jan 2026, 15:30–17:00 in team."
         )
 
@@ -121,13 +121,13 @@ WINTER = {**ARGS, "start_time": "2026-01-13T14:00:00+01:00", "end_time": "2026-0
 @pytest.mark.parametrize(
     ("attributes", "says"),
     [
-        ({"timeZone": "Europe/Zagreb"}, "Meeting link: yes.\nIt takes 1 h. "
+        ({"timeZone": "Europe/Zagreb"}, "Meeting link: yes.\nJitsi room; no invitations are sent. It takes 1 h. "
             "Clashes with 1 taken: Tue 13 Jan 2026, 14:30–17:00 in team."),
         ({"timeZone": "Asia/Tokyo"}, "Local time: Tue 13 Jan 2026, 22:00–23:00 (Asia/Tokyo), 1 h. "
             "Clashes with 1 taken: Tue 13 Jan 2026, 22:30–Wed 14 Jan 2026, 01:00 in team."),
-        ({}, "Meeting link: yes.\nIt takes 1 h. "
+        ({}, "Meeting link: yes.\nJitsi room; no invitations are sent. It takes 1 h. "
             "Clashes with 1 taken: Tue 13 Jan 2026, 14:30–17:00 in team."),
-        ({"timeZone": "Mars/Olympus"}, "Meeting link: yes.\nIt takes 1 h. "
+        ({"timeZone": "Mars/Olympus"}, "Meeting link: yes.\nJitsi room; no invitations are sent. It takes 1 h. "
             "Clashes with 1 taken: Tue 13 Jan 2026, 14:30–17:00 in team."),
     ],
     ids=["the person's", "another than the call's", "nobody's", "an unknown one"],
@@ -380,7 +380,7 @@ def _examples():
 
 @pytest.mark.parametrize(("arguments", "shown"), _examples())
 async def test_an_example_gives_what_the_guide_shows(desk, arguments, shown):
-    made_here = ("event_id", "uid", "html_link", "meeting_link")
+    made_here = ("event_id", "uid", "etag", "html_link", "meeting_link")
     expected = orjson.loads(shown.text)
     async with desk() as at:
         # The clash that one of the examples tells of.

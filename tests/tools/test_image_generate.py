@@ -1,4 +1,4 @@
-"""image_generate: an honest draft card, kept once, and a person asked where it costs more."""
+"""image_generate: an honest placeholder card, kept once, and a person asked where it costs more."""
 
 import asyncio
 
@@ -27,11 +27,11 @@ def tools(folder):
 @pytest.mark.parametrize(
     ("size", "measures"), [("square", (1024, 1024)), ("portrait", (768, 1152)), ("landscape", (1152, 768))]
 )
-def test_an_image_is_drawn_kept_and_said_to_be_a_draft_card(tools, folder, size, measures):
+def test_an_image_is_drawn_kept_and_said_to_be_a_placeholder(tools, folder, size, measures):
     answer = tools.call("image_generate", {**FOX, "size": size})
     (image,) = answer.data["images"]
     assert (image["width"], image["height"]) == measures
-    assert image["engine"] == "draft-card"
+    assert image["engine"] == "placeholder-card"
     assert image["url"] == f"/images/{image['id']}.png"
     assert (folder / f"{image['id']}.png").is_file()
 

@@ -301,3 +301,32 @@ def test_the_longest_texts_that_can_be_imported_can_be_read(tmp_path):
             assert one["full_text"] == "short marmalade" if whole else long.startswith(one["full_text"])
             assert whole or len(one["full_text"]) > 30_000
         assert 400_000 < len(orjson.dumps(answer["data"])) < 524_288
+
+
+def test_naming_a_type_lists_all_of_it_and_other_words_still_search(tmp_path):
+    with _kit(tmp_path / "kb.db") as (kit, kb):
+        more = {"id": "project:atlas", "title": "Atlas", "text": "Maps of the harbour."}
+        kb.database.write_now(lambda db: put_records(db, [make_record(more)], Tally()))
+        for query in ("projects", "list all the projects", "Which projects are there?"):
+            found = _search(kit, query=query, filters={"type": "project"})["data"]["results"]
+            assert [one["title"] for one in found] == ["Atlas", "Automation pilot"], query
+        assert [
+            one["id"] for one in _search(kit, query="harbour projects", filters={"type": "project"})["data"]["results"]
+        ][:1] == ["project:atlas"]
+        assert len(_search(kit, query="projects", filters={"type": "project"}, top_k=1)["data"]["results"]) == 1
+
+
+@pytest.mark.parametrize("tool", ["kb_search", "kb_get"])
+def test_by_default_an_answer_is_shorter_than_what_is_warned_of(tmp_path, tool):
+    with _kit(tmp_path / "kb.db") as (kit, kb):
+        long = [
+            {"id": f"doc:manual_{n}", "title": f"Manual {n}", "text": "The pump is started by hand. " * 90}
+            for n in range(5)
+        ]
+        kb.database.write_now(lambda db: put_records(db, [make_record(one) for one in long], Tally()))
+        args = {"query": "start the pump by hand"} if tool == "kb_search" else {"ids": [one["id"] for one in long]}
+        answer = kit.call(tool, args)
+        listed = answer.data["results" if tool == "kb_search" else "records"]
+        assert len(listed) == 5
+        assert len(orjson.dumps(answer.data)) < 1_500
+        assert all(len(one["snippet"]) >= 60 and one["snippet"].endswith("…") for one in listed)

@@ -14,8 +14,10 @@ MATRIX = """
 kb_search                 | retrieval | read_only | yes | text, voice | 800  | no     | kb
 kb_get                    | retrieval | read_only | yes | text, voice | 500  | no     | kb
 linkedin_lookup           | retrieval | read_only | yes | text, voice | 500  | no     | kb
-calendar_get_availability | retrieval | read_only | yes | text        | 1500 | no     | calendar
-calendar_create_event     | action    | writes    | no  | text        | 3000 | yes    | calendar
+calendar_get_availability | retrieval | read_only | yes | text        | 1500 | no     | calendar, secrets
+calendar_create_event     | action    | writes    | no  | text        | 3000 | yes    | calendar, secrets
+calendar_update_event     | action    | writes    | no  | text        | 3000 | yes    | calendar, secrets
+calendar_cancel_event     | action    | writes    | no  | text        | 3000 | yes    | calendar, secrets
 image_draft_prompt        | utility   | none      | yes | text        | 1500 | no     |
 image_generate            | action    | writes    | no  | text        | 5000 | when   | images
 send_image                | action    | writes    | no  | text, voice | 1000 | waived | messaging
@@ -27,6 +29,7 @@ format_datetime           | utility   | none      | yes | text, voice | 100  | n
 validate_email            | utility   | none      | yes | text, voice | 100  | no     |
 rank_results              | utility   | none      | yes | text        | 100  | no     |
 get_tool_guide            | utility   | none      | yes | text, voice | 100  | no     | guides
+find_tools                | utility   | none      | yes | text, voice | 500  | no     | tool_search
 """
 ROWS = {cells[0]: cells[1:] for line in MATRIX.strip().splitlines() for cells in [[*map(str.strip, line.split("|"))]]}
 

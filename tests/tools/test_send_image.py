@@ -23,7 +23,15 @@ async def test_an_image_on_the_web_is_sent_with_its_caption(tools, mode):
         answer = await session.call("send_image", {"image_url": URL, "caption": "The team"})
         assert answer.data == {"sent": True, "url": URL, "image_id": None, "caption": "The team"}
         assert sent(session) == [
-            {"type": "image", "url": URL, "imageId": None, "caption": "The team", "width": None, "height": None}
+            {
+                "type": "image",
+                "url": URL,
+                "imageId": None,
+                "caption": "The team",
+                "width": None,
+                "height": None,
+                "engine": None,
+            }
         ]
 
 
@@ -41,6 +49,7 @@ async def test_an_image_that_was_made_is_sent_by_its_id(tools):
                 "caption": None,
                 "width": made["width"],
                 "height": made["height"],
+                "engine": made["engine"],
             }
         ]
 

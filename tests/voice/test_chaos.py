@@ -1,8 +1,11 @@
 """A few conversations of the chaos in every run, 300 with each provider in the long one; `chaos` is the play itself."""
 
+from functools import partial
+
 import pytest
 from tests.clients.live.kit import PROVIDERS
-from tests.voice import socket_chaos
+from tests.postgres_server import PostgresServer
+from tests.voice import socket_chaos, two_server_chaos
 from tests.voice.chaos import Tally, play_many, without_the_ledger
 
 both = pytest.mark.parametrize("provider", PROVIDERS)
@@ -27,6 +30,29 @@ async def test_nothing_is_doubled_or_lost_whatever_happens_to_the_line(provider:
 @both
 async def test_nothing_is_doubled_or_lost_when_the_users_line_breaks_too(provider: str) -> None:
     check(await play_many(provider, range(2), one_play=socket_chaos.play))
+
+
+@both
+async def test_nothing_is_doubled_or_lost_when_servers_stop_in_the_middle(
+    provider: str, postgres: PostgresServer
+) -> None:
+    with postgres.borrowed() as store:
+        tally = await play_many(provider, range(1), one_play=partial(two_server_chaos.play, store=store))
+    check(tally)
+    assert tally.happened["server stopped"] == 2
+
+
+@pytest.mark.long
+@both
+async def test_nothing_is_doubled_or_lost_in_many_conversations_over_two_servers(
+    provider: str, postgres: PostgresServer
+) -> None:
+    store = postgres.new_database()
+    tally = await play_many(
+        provider, range(3_000, 3_016), at_once=2, one_play=partial(two_server_chaos.play, store=store, restarts=3)
+    )
+    print(f"\n{tally}")
+    check(tally)
 
 
 @pytest.mark.long

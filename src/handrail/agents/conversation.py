@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from handrail.agents.context_watch import ContextWatch
 from handrail.agents.unacknowledged_writes import UnacknowledgedWrites
 from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
@@ -21,7 +22,7 @@ from handrail.contract.errors import UsageError
 from handrail.contract.frozen import for_json, thaw
 from handrail.contract.live import Answer, Note, Utterance
 from handrail.contract.model import AssistantMessage, HostMessage, Message, ToolMessage, UserMessage
-from handrail.providers.live_history import late_note
+from handrail.providers.live_history import late_note, left_out_envelope
 from handrail.runtime.session import Session
 
 FORMAT = 1
@@ -29,7 +30,7 @@ MAX_MESSAGES = 1_000
 MAX_TOKENS = 200_000
 """Older turns are forgotten beyond either of them, until half is left."""
 _MAX_TOLD = 200
-RESULT_LEFT_OUT = "This old result is no longer sent, to save room."
+_MAX_ON_OFFER = 20
 ANSWER_LEFT_OUT = "(This old answer is no longer sent, to save room.)"
 UNHEARD = "(The person spoke; their words are not known.)"
 """In the place of words that come later, or never."""
@@ -71,7 +72,7 @@ class Conversation:
         self.unread: list[str] = []
         """Those among them whose envelope the model has not been asked with since."""
         self.offered: list[str] = []
-        """Tools that were called: they stay on offer when others are picked."""
+        """Tools that were called or found: they stay on offer when others are picked."""
         self.unfinished: str | None = None
         """The input whose answer broke off; sent again, it is answered anew."""
         self.later: list[HostMessage] = []
@@ -83,6 +84,8 @@ class Conversation:
         self._measured: list[Message] = []
         self._tokens: list[int] = []
         """Of each message that was measured."""
+        self.context: ContextWatch | None = None
+        """How full the model's window is; made by the agent that asks the model."""
         self.lock = asyncio.Lock()
         """A turn and a late envelope do not write into it at the same time."""
 
@@ -113,8 +116,14 @@ class Conversation:
     def add(self, *messages: Message) -> None:
         self.messages.extend(messages)
         for message in messages:
-            if isinstance(message, ToolMessage) and message.name not in self.offered:
-                self.offered = [*self.offered, message.name][-20:]
+            if isinstance(message, ToolMessage):
+                self.keep_on_offer([message.name])
+
+    def keep_on_offer(self, names: Sequence[str]) -> None:
+        """These tools were called or found: they stay declared when others are picked, the newest twenty."""
+        new = [name for name in names if name not in self.offered]
+        if new:
+            self.offered = [*self.offered, *new][-_MAX_ON_OFFER:]
 
     def tell(self, confirmation_id: str) -> bool:
         """Note that the model is told what became of a confirmation; False if it was told before."""
@@ -164,31 +173,37 @@ class Conversation:
                 return self.messages[place:]
         return list(self.messages)
 
+    def tokens(self) -> int:
+        """Of all that is kept."""
+        return sum(self._measure())
+
     def within(self, max_tokens: int) -> list[Message]:
         """What a model is sent: everything if it fits; see `sent_within`."""
         return self.sent_within(max_tokens)[0]
 
-    def sent_within(self, max_tokens: int) -> tuple[list[Message], int, int]:
+    def sent_within(self, max_tokens: int, room: int | None = None) -> tuple[list[Message], int, int]:
         """What a model is sent, how many results and answers were left out of it so that it fits, and its tokens.
 
         The oldest results go first, then the oldest answers, each with a note in its place; the user's words and what the model
         has just asked for stay. Where the user's words alone are too many, the oldest turns go whole. The current turn's are
-        always sent.
+        always sent. `room` is what the model's window has left: for its sake only results are left out.
         """
         total = sum(self._measure())
         over = total - max_tokens
-        if over <= 0 or not any(isinstance(message, UserMessage) for message in self.messages):
+        too_full = 0 if room is None else total - room
+        if (over <= 0 and too_full <= 0) or not any(isinstance(message, UserMessage) for message in self.messages):
             return list(self.messages), 0, total
         sized = list(zip(self.messages, self._tokens, strict=True))
         asked = (place for place in range(len(sized) - 1, -1, -1) if _has_calls(sized[place][0]))
         left_out = 0
         for place in range(next(asked, len(sized))):
             message, size = sized[place]
-            if over > 0 and isinstance(message, ToolMessage):
+            if (over > 0 or too_full > 0) and isinstance(message, ToolMessage):
                 note = _result_left_out(message)
                 saved = size - tokens_of_message(note)
                 if saved > 0:
-                    sized[place], over, left_out = (note, size - saved), over - saved, left_out + 1
+                    sized[place], left_out = (note, size - saved), left_out + 1
+                    over, too_full = over - saved, too_full - saved
         turns = _turns_of(sized)
         answer = AssistantMessage(ANSWER_LEFT_OUT)
         for turn in turns[:-1]:
@@ -387,9 +402,7 @@ def _has_calls(message: Message) -> bool:
 
 def _result_left_out(message: ToolMessage) -> ToolMessage:
     """In the place of an old result: how the call ended, and that the rest is not sent any more."""
-    error = message.envelope.get("error")
-    ended = {"ok": bool(message.envelope.get("ok"))} | ({"error": {"type": error["type"]}} if error else {})
-    return ToolMessage(message.call_id, message.name, {**ended, "leftOut": RESULT_LEFT_OUT})
+    return ToolMessage(message.call_id, message.name, left_out_envelope(message.envelope))
 
 
 def lost(call: Call, *, doubtful: bool = False) -> ToolMessage:

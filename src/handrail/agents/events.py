@@ -12,9 +12,12 @@
 | `confirmation_running` | `id`, `toolId`, `callId`: it was approved, and the call runs |
 | `confirmation_closed` | `id`, `toolId`, `outcome`: `carried_out`, `declined`, `failed` or `unknown`; `message`: why not |
 | `message` | a message for the user's client, as a tool sent it |
-| `usage` | `inputTokens`, `outputTokens`, `round` |
+| `usage` | `inputTokens`, `outputTokens`, `round`; `leftOut`: old results and answers that were not sent; `context`: see below |
 | `error` | `message`, `retryable`, `where`; `detail`, for whoever runs the host, where it says more than the message |
 | `done` | `text`, `citations`, `rounds`, `usage`, `reason`, `turn`, `messageId`; `suggestions` where there are any |
+
+`context` has `usedTokens` and `windowTokens` when nine tenths of the model's window are used; from then on the oldest results of
+tools are left out.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ EventType: TypeAlias = Literal[
     "confirmation",
     "confirmation_running",
     "confirmation_closed",
+    "connection_wanted",
     "message",
     "usage",
     "done",

@@ -8,6 +8,8 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from handrail.runtime.availability import hidden_tools
+
 if TYPE_CHECKING:
     from handrail.runtime.call_attempt import Attempt
 
@@ -23,15 +25,17 @@ class Guides:
     def get(self, tool_id: str) -> tuple[str, str] | None:
         """Summary and guide of a tool; None if this session has no such tool."""
         tool = self._session.snapshot.get(tool_id)
-        if tool is None or self._session.mode not in tool.modes or tool_id not in self._session.plans.allowed:
+        if tool is None or tool_id not in self._names():
             return None
         return tool.summary, tool.documentation
 
     def nearest(self, tool_id: str) -> str | None:
         """The name that was probably meant."""
-        session = self._session
-        names = [
-            tool.tool_id for tool in session.snapshot.by_mode[session.mode] if tool.tool_id in session.plans.allowed
-        ]
-        near = get_close_matches(tool_id, names, n=1)
+        near = get_close_matches(tool_id, self._names(), n=1)
         return near[0] if near else None
+
+    def _names(self) -> list[str]:
+        session = self._session
+        hidden = hidden_tools(session)
+        names = (tool.tool_id for tool in session.snapshot.by_mode[session.mode])
+        return [name for name in names if name in session.plans.allowed and name not in hidden]

@@ -18,11 +18,15 @@ class AgentPolicy:
     max_tools: int = 40
     """Above this number of tools, those that fit the request are picked."""
     picked_tools: int = 12
+    declaration_tokens: int = 8_000
+    """What the declarations may cost that a live session begins with, where there are more tools than `max_tools`."""
     guide_tokens: int = 4_000
     """Guides stand in the prompt if they all fit into this; otherwise they are read through `get_tool_guide`."""
     history_tokens: int = 24_000
     """Older turns are left out of what the model is sent, whole turns at a time."""
     max_output_tokens: int | None = None
+    context_window: int | None = None
+    """Tokens that fit into one request of the model, where the table of windows is not right."""
     answer_chars: int = 200_000
     """So long the words of one turn may be; a model that goes on is cut off there."""
     model_retries: int = 1

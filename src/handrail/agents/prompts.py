@@ -1,5 +1,5 @@
-"""Prompts: what a model is told before the conversation, and which tools it is offered. Made of files that a project may
-replace, and of the registry.
+"""Prompts: what a model is told before the conversation. Made of files that a project may replace, and of the tools that
+`offering.py` has chosen.
 
 core → voice behaviour (voice only) → tools of the mode with their summaries → how to work in this mode → guides that fit → now
 
@@ -9,30 +9,28 @@ the time, stands at the end, where it does not spoil a provider's cache of what 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from handrail.agents.conversation import tokens_of, tokens_of_json
-from handrail.agents.policy import AgentPolicy
-from handrail.contract.definition import Mode, ToolDefinition
+from handrail.contract.definition import Mode
 from handrail.contract.errors import ConfigError
 from handrail.registry.snapshot import LoadedTool
+from handrail.runtime.availability import hidden_tools
 from handrail.runtime.session import Session
 
 GUIDE_TOOL = "get_tool_guide"
+FIND_TOOL = "find_tools"
+BUILT_IN_TOOLS = (GUIDE_TOOL, FIND_TOOL)
+CALL_TOOL = "call_tool"
+"""What a model that cannot be given other tools calls one with that is not declared to it; see `offering.py`."""
 FILES = ("core.md", "voice-behavior.md", "loop-text.md", "loop-voice.md")
 MAX_BYTES = 256 * 1024
 _MAX_WRITTEN = 20
-_MAX_COMPOSED = 32
-_MAX_IN_LOOP = 50
-"""Above this number of tools, choosing is done in a thread: declarations may have to be read and an index be made first."""
 _OWN = Path(__file__).parent.parent / "prompts"
-Picker: TypeAlias = Callable[[str, Sequence[ToolDefinition], int], Sequence[ToolDefinition]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +55,12 @@ class Prompt:
     text: str
     prompt_tokens: int
     declaration_tokens: int
+    tools: tuple[str, ...] = ()
+    """The names of those that are declared."""
+    left_out: int = 0
+    """How many others the session has."""
+    through_call: bool = False
+    """Whether the model calls those by `call_tool`."""
 
     def at(self, now: datetime, time_zone: str) -> Prompt:
         """The same with the time at its end."""
@@ -94,18 +98,20 @@ class Prompts:
         declarations: Sequence[Mapping[str, Any]] = (),
         more: int = 0,
         written: Sequence[LoadedTool] = (),
+        through_call: bool = False,
         now: datetime | None = None,
         time_zone: str = "",
     ) -> Prompt:
         """The prompt of a session in `mode` that is offered `tools`; `more` is how many others there are beside them.
 
-        `written` are tools that are there in text only: in voice, a model can say so instead of trying something else.
+        `written` are tools that are there in text only: in voice, a model can say so instead of trying something else. With
+        `through_call`, the model calls the others by `call_tool`.
         """
         parts = [Part(name="core", text=self._texts["core.md"])]
         if mode == "voice":
             parts.append(Part(name="voice", text=self._texts["voice-behavior.md"]))
         guides = self._guides(mode, tools)
-        listed = _tools(tools, version, more, guides is not None)
+        listed = _tools(tools, version, more, guides_below=guides is not None, through_call=through_call)
         parts.append(Part(name="tools", text="\n\n".join([listed, *_written(written)])))
         parts.append(Part(name="loop", text=self._texts[f"loop-{mode}.md"]))
         if guides:
@@ -117,6 +123,9 @@ class Prompts:
             text=text,
             prompt_tokens=tokens_of(text),
             declaration_tokens=sum(map(tokens_of_json, declarations)),
+            tools=tuple(tool.tool_id for tool in tools),
+            left_out=more,
+            through_call=through_call,
         )
         return prompt if now is None else prompt.at(now, time_zone)
 
@@ -132,62 +141,24 @@ class Prompts:
         return text if tokens_of(text) <= self.guide_tokens else None
 
 
-class Offering:
-    """Chooses the tools of a turn and makes the prompt for them. A prompt is composed once for the same tools."""
-
-    def __init__(self, prompts: Prompts, policy: AgentPolicy, picker: Picker | None) -> None:
-        self._prompts = prompts
-        self._policy = policy
-        self._picker = picker
-        self._composed: dict[tuple[object, ...], Prompt] = {}
-
-    async def prompt(
-        self, session: Session, provider: str, query: str, used: Sequence[str], now: datetime, time_zone: str
-    ) -> Prompt:
-        """With all tools on offer, or those that fit `query` if there are too many; tools that were used stay."""
-        tools = offered(session)
-        choose = partial(self._choose, session, provider, tools, query, used)
-        prompt = await asyncio.to_thread(choose) if len(tools) > _MAX_IN_LOOP else choose()
-        return prompt.at(now, time_zone)
-
-    def _choose(
-        self, session: Session, provider: str, tools: Sequence[LoadedTool], query: str, used: Sequence[str]
-    ) -> Prompt:
-        snapshot, mode, more = session.snapshot, session.mode, 0
-        if len(tools) > self._policy.max_tools and self._picker is not None:
-            picked = self._picker(query, [tool.definition for tool in tools], self._policy.picked_tools)
-            wanted = {*used, GUIDE_TOOL, *(definition.tool_id for definition in picked)}
-            chosen = [tool for tool in tools if tool.tool_id in wanted]
-            tools, more = chosen, len(tools) - len(chosen)
-        written = _only_written(session) if mode == "voice" else ()
-        key = snapshot.version, provider, mode, more, *(tool.tool_id for tool in (*tools, *written))
-        prompt = self._composed.get(key)
-        if prompt is None:
-            names = [tool.tool_id for tool in snapshot.by_mode[mode]]
-            schemas = dict(zip(names, snapshot.provider_schemas(provider, mode), strict=True))
-            declarations = [schemas[tool.tool_id] for tool in tools]
-            prompt = self._prompts.compose(
-                mode, tools, version=snapshot.version, declarations=declarations, more=more, written=written
-            )
-            while len(self._composed) >= _MAX_COMPOSED:
-                self._composed.pop(next(iter(self._composed)), None)
-            self._composed[key] = prompt
-        return prompt
-
-
 def offered(session: Session, mode: Mode | None = None) -> list[LoadedTool]:
-    """The tools of the session's mode, or another, that its user may use and that are switched on, by name."""
-    allowed, switches = session.plans.allowed, session.switches
+    """The tools of the session's mode, or another, that its user may use, whose conditions hold and that are switched on, by
+    name. Others are not declared to a model at all."""
+    allowed, switches, hidden = session.plans.allowed, session.switches, hidden_tools(session, mode)
     tools = session.snapshot.by_mode[mode or session.mode]
-    return [tool for tool in tools if tool.tool_id in allowed and tool.tool_id not in switches]
+    return [
+        tool
+        for tool in tools
+        if tool.tool_id in allowed and tool.tool_id not in switches and tool.tool_id not in hidden
+    ]
 
 
-def _only_written(session: Session) -> list[LoadedTool]:
+def offered_in_text_only(session: Session) -> list[LoadedTool]:
     """In voice, what the same user could use in text and cannot use here."""
     return [tool for tool in offered(session, "text") if "voice" not in tool.modes]
 
 
-def _tools(tools: Sequence[LoadedTool], version: str, more: int, guides_below: bool) -> str:
+def _tools(tools: Sequence[LoadedTool], version: str, more: int, *, guides_below: bool, through_call: bool) -> str:
     lines = [f"# Tools (registry {version})", ""]
     if not tools:
         return "\n".join([*lines, "There are none in this conversation."])
@@ -195,10 +166,19 @@ def _tools(tools: Sequence[LoadedTool], version: str, more: int, guides_below: b
         asks = ", asks the person first" if tool.definition.requires_confirmation else ""
         lines.append(f"- `{tool.tool_id}` ({tool.category}{asks}): {' '.join(tool.summary.split())}")
     if more:
-        lines += ["", f"There are {more} more tools; those above were picked for what the person asks now."]
+        lines += ["", _others(more, has_search=any(tool.tool_id == FIND_TOOL for tool in tools), by_call=through_call)]
     if not guides_below and any(tool.tool_id == GUIDE_TOOL for tool in tools):
         lines += ["", f"How a tool is used, with examples, is told by `{GUIDE_TOOL}`; it costs no retrieval call."]
     return "\n".join(lines)
+
+
+def _others(more: int, *, has_search: bool, by_call: bool) -> str:
+    if not has_search:
+        return f"There are {more} more tools; those above were picked for what the person asks now."
+    found = f"There are {more} more tools. `{FIND_TOOL}` finds them by what they do; ask it before you say that there is none."
+    return (
+        f"{found} Call one that it found with `{CALL_TOOL}`." if by_call else f"{found} Then call the tool by its name."
+    )
 
 
 def _written(tools: Sequence[LoadedTool]) -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from handrail.agents import events
+from handrail.agents.context_watch import ContextWatch
 from handrail.agents.conversation import Conversation, lost
 from handrail.agents.events import AgentEvent, cited_by
 from handrail.agents.host_words import (
@@ -31,8 +32,9 @@ from handrail.agents.host_words import (
     too_many_calls,
     unfinished_words,
 )
+from handrail.agents.offering import Offering, Picker, found_tools
 from handrail.agents.policy import AgentPolicy
-from handrail.agents.prompts import Offering, Picker, Prompt, Prompts
+from handrail.agents.prompts import FIND_TOOL, Prompt, Prompts
 from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
@@ -50,6 +52,7 @@ from handrail.contract.model import (
     Usage,
     UserMessage,
 )
+from handrail.contract.ports import ChatOutcome
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.session import Connection, Listener, Session
 
@@ -58,7 +61,7 @@ MAX_INPUT_CHARACTERS = 32_000
 _GRACE_SECONDS = 2.0
 """So long a cancelled turn waits for writing calls that have started; they go on afterwards in any case."""
 _RETRY_SECONDS = 0.5
-_PASSED_ON = frozenset({"progress", "confirmation", "message"})
+_PASSED_ON = frozenset({"progress", "confirmation", "connection_wanted", "message"})
 
 
 class TextAgent:
@@ -220,6 +223,8 @@ class Loop:
             if conversation.unacknowledged.writes:
                 await conversation.catch_up(self._session, self._turn)
             prompt = await self._prompt(query)
+            if sum(isinstance(message, UserMessage) for message in conversation.messages) <= 1:
+                self._count_start(prompt)
             for number in range(1, self._max_rounds + 1):
                 if conversation.later:
                     conversation.tell_later()
@@ -242,6 +247,8 @@ class Loop:
                     async with aclosing(self._call(asked.calls, number)) as told:
                         async for event in told:
                             yield event
+                    if any(call.name == FIND_TOOL for call in asked.calls):
+                        prompt = await self._prompt(query)  # what was found is declared in the next round
                     if self._session.blocked_for() > 0 or not self._session.is_active:
                         for event in self._stopped(number):
                             yield event
@@ -284,8 +291,6 @@ class Loop:
                 continue
         now = datetime.fromtimestamp(agent.runtime.clock.time(), zone)
         prompt = await agent.offering.prompt(session, self._model.provider, query, conversation.offered, now, time_zone)
-        if sum(isinstance(message, UserMessage) for message in conversation.messages) <= 1:
-            self._count_start(prompt)
         self._facts = {"mode": session.mode, "now": now.isoformat(timespec="seconds"), "time_zone": time_zone}
         self._facts["user"] = session.user or ""
         return prompt
@@ -308,7 +313,8 @@ class Loop:
     ) -> AsyncGenerator[AgentEvent, None]:
         """Ask the model once; again if it failed in a way that may pass and nothing of it was shown."""
         policy = self._agent.policy
-        messages, left_out, history = self._conversation.sent_within(policy.history_tokens)
+        watch, fixed = self._watch(), prompt.prompt_tokens + prompt.declaration_tokens
+        messages, left_out, history = self._conversation.sent_within(policy.history_tokens, watch.room(fixed))
         request = ModelRequest(
             system=prompt.text,
             messages=tuple(messages),
@@ -317,22 +323,45 @@ class Loop:
             max_output_tokens=policy.max_output_tokens,
             session=self._facts,
         )
-        tell = getattr(self._agent.runtime.metrics, "session_context", None)
-        if tell is not None:
-            tokens = prompt.prompt_tokens + prompt.declaration_tokens + history
-            tell((self._session.id, tokens, self._model.context_window))
         for attempt in range(policy.model_retries + 1):
-            async with aclosing(self._stream(request, asked)) as told:
+            asking = self._traced(request, asked) if self._agent.runtime.tracing else self._stream(request, asked)
+            async with aclosing(asking) as told:
                 async for event in told:
                     yield event
             may_pass = asked.error is not None and asked.error.retryable and not asked.pieces
             if not may_pass or attempt == policy.model_retries:
                 break
             await self._agent.runtime.clock.sleep(_RETRY_SECONDS)
+        alarm = watch.used(fixed + history, asked.usage)
         usage = {"inputTokens": asked.usage.input_tokens, "outputTokens": asked.usage.output_tokens}
         self._spent = {name: self._spent[name] + spent for name, spent in usage.items()}
         shortened = {"leftOut": left_out} if left_out else {}
-        yield AgentEvent("usage", {**usage, "round": number, **shortened})
+        full = {"context": alarm} if alarm is not None else {}
+        yield AgentEvent("usage", {**usage, "round": number, **shortened, **full})
+
+    def _watch(self) -> ContextWatch:
+        """How full the window of this turn's model is."""
+        window = self._agent.policy.context_window or self._model.context_window
+        watch = self._conversation.context
+        if watch is None or watch.window != window:
+            watch = ContextWatch(self._session.id, window, self._agent.runtime.metrics)
+            self._conversation.context = watch
+        return watch
+
+    async def _traced(self, request: ModelRequest, asked: Round) -> AsyncGenerator[AgentEvent, None]:
+        """One request as a span under its turn."""
+        tracing, turn = self._agent.runtime.tracing, self._session.turn
+        assert tracing is not None
+        model = self._model
+        span = tracing.begin_chat(turn.span if turn is not None else None, model.provider, model.name)
+        try:
+            async with aclosing(self._stream(request, asked)) as told:
+                async for event in told:
+                    yield event
+        finally:
+            reason = asked.finished.reason if asked.finished is not None else None
+            error = type(asked.error).__name__ if asked.error is not None else None
+            tracing.end_chat(span, ChatOutcome(asked.usage.input_tokens, asked.usage.output_tokens, reason, error))
 
     async def _stream(self, request: ModelRequest, asked: Round) -> AsyncGenerator[AgentEvent, None]:
         """One request; what it gave is in `asked`. An error of any kind ends it, and what was called is not run then."""
@@ -407,6 +436,8 @@ class Loop:
         for call, card, envelope in zip(calls, cards, envelopes, strict=True):
             self._conversation.add(ToolMessage(call.call_id, call.name, envelope))
             ended.append(events.ended(session, card, envelope))
+            if call.name == FIND_TOOL:
+                self._conversation.keep_on_offer(found_tools(envelope))
             for record in ended[-1].data["citations"]:
                 self._evidence.setdefault(record["id"], {**record, "toolId": call.name})
         if self._ear is not None:

@@ -152,6 +152,7 @@ def _attach(target: Any, registration: Registration) -> Any:
 
 _NESTED = {
     "requires_auth": ("permissions", "requiresAuth"),
+    "roles": ("permissions", "roles"),
     "availability_condition": ("availability", "condition"),
     "confirmation_when": ("confirmation", "when"),
     "confirmation_channel": ("confirmation", "channel"),
@@ -162,6 +163,7 @@ _OPTIONAL = frozenset(
     {
         *_NESTED,
         *("timeout_ms", "output_schema", "max_output_bytes", "capabilities", "tags", "rate_limit", "permissions"),
+        "always_offer",
         *("availability", "confirmation", "clamp", "dedupe_fields", "preview", "on_interrupt", "strict", "waivers"),
     }
 )
@@ -194,7 +196,7 @@ def _policy_fields(policy: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if name in _NESTED:
             outer, inner = _NESTED[name]
-            wire.setdefault(outer, {})[inner] = value
+            wire.setdefault(outer, {})[inner] = list(value) if isinstance(value, tuple) else value
         elif name == "rate_limit" and isinstance(value, Mapping):
             wire["rateLimit"] = {_camel(key): item for key, item in value.items()}
         else:

@@ -26,6 +26,8 @@ from handrail.plugins import SERVICES, entry_points_of, import_named, load_plugi
 
 PROJECT = "project"
 """A factory with a parameter of this name is given the project's folder (a `Path`), to find its files in."""
+STORE_URL = "store_url"
+"""A factory with a parameter of this name is given the URL of the project's store, to keep its data beside it."""
 
 _WRAPPERS = (
     collections.abc.AsyncIterator,
@@ -54,10 +56,11 @@ class ServiceFactory:
         return self.function(**self.arguments)
 
 
-def find_factory(config: ServiceConfig, project: Path) -> ServiceFactory:
+def find_factory(config: ServiceConfig, project: Path, store_url: str = "") -> ServiceFactory:
     """The factory of a service, its settings checked against its parameters; `ConfigError` with one sentence otherwise."""
     function = _function_of(config, project)
-    return ServiceFactory(name=config.name, function=function, arguments=_arguments(config, function, project))
+    given = {PROJECT: project, STORE_URL: store_url}
+    return ServiceFactory(name=config.name, function=function, arguments=_arguments(config, function, given))
 
 
 def entered_by(function: Callable[..., Any]) -> str | None:
@@ -111,7 +114,7 @@ def _function_of(config: ServiceConfig, project: Path) -> Callable[..., Any]:
     return typing.cast(Callable[..., Any], function)
 
 
-def _arguments(config: ServiceConfig, function: Callable[..., Any], project: Path) -> dict[str, Any]:
+def _arguments(config: ServiceConfig, function: Callable[..., Any], supplied: Mapping[str, Any]) -> dict[str, Any]:
     given: dict[str, Any] = dict(config.settings)
     try:
         parameters = inspect.signature(function).parameters
@@ -120,7 +123,7 @@ def _arguments(config: ServiceConfig, function: Callable[..., Any], project: Pat
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     named = {name: one for name, one in parameters.items() if one.kind in by_name}
     takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
-    known = [name for name in named if name != PROJECT]
+    known = [name for name in named if name not in supplied]
     place = f"[services.{config.name}]"
     for key in given:
         if key == PROJECT:
@@ -131,8 +134,8 @@ def _arguments(config: ServiceConfig, function: Callable[..., Any], project: Pat
             takes = f"its factory takes {', '.join(known)}" if known else "its factory takes no settings"
             raise ConfigError(f'{place} has no key "{key}"{hint}; {takes}.')
     given = checked_values(place, function, given)
-    if PROJECT in named:
-        given[PROJECT] = project
+    # A setting of that name comes first: a factory may have had one before there was a store to name.
+    given = {name: value for name, value in supplied.items() if name in named} | given
     for name, one in named.items():
         if one.default is inspect.Parameter.empty and name not in given:
             raise ConfigError(f'{place} lacks the key "{name}", for which its factory has no default.')

@@ -1,8 +1,8 @@
 """What one tool was written as: its schema, guide and handler files, read but not yet judged.
 
-Directory and decorator tools both become a `ToolSource`; the lint rules judge it and the compiler turns it into an
-entry of the artifact. Reading never raises for something that an author can cause: what went wrong is kept here, and
-the rule that it belongs to reports it.
+Directory tools, decorator tools and tools of MCP servers all become a `ToolSource`; the lint rules judge it and the compiler
+turns it into an entry of the artifact. Reading never raises for something that an author can cause: what went wrong is kept
+here, and the rule that it belongs to reports it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from handrail.contract.errors import JsonError, SchemaError
 from handrail.schema.problems import find_schema_problems
 from handrail.schema.strict_json import parse_document
 
-Kind = Literal["directory", "function", "class"]
+Kind = Literal["directory", "function", "class", "mcp"]
 PROJECT = "project"
 """The origin of the project's own tools; any other is the collection of an installed package (`authoring.reference`)."""
 
+UPSTREAM_CAPABILITY = "mcp_servers"
+"""The service that calls MCP servers; a tool of one needs it, as any tool needs its own."""
 SCHEMA_FILE = "schema.json"
 GUIDE_FILE = "guide.md"
 HANDLER_FILE = "handler.py"
@@ -39,6 +41,16 @@ class ModuleTool:
     line: int
     services: Mapping[str, str] = field(default_factory=dict)
     """Its parameters that are services of the host → their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamTool:
+    """Which tool of which MCP server is called, and the hash that its definition must have."""
+
+    server: str
+    tool: str
+    pin: str
+    writes: bool = True
 
 
 @dataclass(kw_only=True)
@@ -60,16 +72,25 @@ class ToolSource:
     """The definition that a decorator already made."""
     given_guide: str | None = None
     module_tool: ModuleTool | None = None
+    upstream: UpstreamTool | None = None
 
     def file(self, name: str) -> str:
         """The path of one of its files, as findings show it."""
         if self.kind == "directory":
             return f"{self.folder}/{name}" if self.origin == PROJECT else f"{self.origin}/tools/{self.folder}/{name}"
+        if self.kind == "mcp":
+            return "handrail.lock"
         return self.folder.replace(".", "/") + ".py"
 
     @property
     def expected_id(self) -> str:
-        return self.folder.rsplit("/", 1)[-1].replace("-", "_")
+        return self.folder.rsplit("/", 1)[-1].partition("@")[0].replace("-", "_")
+
+    @property
+    def version_label(self) -> str | None:
+        """What the folder's name says of the version, as in `refund@2`; None if nothing."""
+        _, marked, label = self.folder.rsplit("/", 1)[-1].partition("@")
+        return label if marked and self.kind == "directory" else None
 
     @property
     def name(self) -> str:

@@ -16,6 +16,8 @@ import orjson
 
 from handrail.authoring.directory import read_folder, tool_folders
 from handrail.authoring.injection import ServiceTypes, no_services
+from handrail.authoring.mcp.imported import read_upstream
+from handrail.authoring.mcp.server_config import UpstreamConfig
 from handrail.authoring.modules import BrokenModule, read_modules
 from handrail.authoring.reference import read_reference
 from handrail.authoring.source import PROJECT, ToolSource
@@ -24,7 +26,8 @@ from handrail.build.guide import summary_of
 from handrail.build.rules import all_rules
 from handrail.providers import Adapted, provider_names
 from handrail.providers.catalogue import get_provider
-from handrail.registry.artifact import FORMAT, render
+from handrail.registry.artifact import FORMAT, render, versioned_name
+from handrail.registry.version_rules import precedence
 from handrail.schema.strict_json import canonical
 
 Progress = Callable[[int, int], None]
@@ -44,6 +47,10 @@ class BuildPlan:
     tools_optional: bool = False
     """Whether the tools directory may be missing: nobody named it, and the tools may all be decorated."""
     voice_turn_ms: int = 1500
+    roles: tuple[str, ...] = ()
+    """The roles that the project has; none: whatever the tools name."""
+    upstream: Mapping[str, UpstreamConfig] = field(default_factory=dict)
+    """The MCP servers whose pinned tools are taken in."""
     service_types: ServiceTypes = no_services
     """What the factories of the configured services are annotated to return."""
 
@@ -132,16 +139,17 @@ def _catalogue(plan: BuildPlan, sources: list[ToolSource]) -> Catalogue:
         tool_id = (source.raw or {}).get("toolId")
         if isinstance(tool_id, str):
             by_id.setdefault(tool_id, []).append(source)
-    return Catalogue(tuple(sources), by_id, plan.voice_turn_ms, provider_names())
+    return Catalogue(tuple(sources), by_id, plan.voice_turn_ms, provider_names(), plan.roles)
 
 
 def _collect(plan: BuildPlan) -> tuple[list[ToolSource], list[Finding]]:
     sources: list[ToolSource] = []
     findings: list[Finding] = []
     # A project without folders of its own needs no tools directory; one that was named must be there.
-    if plan.tools.is_dir() or not ((plan.modules or plan.reference) and plan.tools_optional):
+    if plan.tools.is_dir() or not ((plan.modules or plan.reference or plan.upstream) and plan.tools_optional):
         sources += [read_folder(plan.tools, name) for name in tool_folders(plan.tools)]
     sources += read_reference(plan.reference)
+    sources += read_upstream(plan.upstream, plan.project)
     for found in read_modules(plan.modules, plan.project, plan.service_types):
         if isinstance(found, BrokenModule):
             place = f"line {found.line}" if found.line else ""
@@ -164,7 +172,7 @@ def _collect(plan: BuildPlan) -> tuple[list[ToolSource], list[Finding]]:
 def _lint(source: ToolSource, catalogue: Catalogue) -> Iterable[Finding]:
     waived = source.definition.waivers if source.definition is not None else {}
     for rule in all_rules():
-        if rule.severity == "warning" and rule.name in waived:
+        if (rule.severity == "warning" and rule.name in waived) or (source.kind == "mcp" and not rule.upstream):
             continue
         yield from rule.findings(source, catalogue)
 
@@ -174,14 +182,17 @@ def _compile(result: BuildResult, sources: Iterable[ToolSource], catalogue: Cata
     losses: list[LostKeyword] = []
     covered: dict[str, str] = {}
     schemas: dict[str, dict[str, Any]] = {name: {} for name in provider_names()}
-    for source in sorted(sources, key=lambda source: source.name):
+    for source in sorted(sources, key=_name_and_version):
         adapted = catalogue.adapted(source)
         entry = _entry(source)
         entries.append(entry)
-        covered[entry["toolId"]] = _covered(entry, adapted)
+        name = entry["toolId"]
+        if len(catalogue.by_id.get(name, ())) > 1:
+            name = versioned_name(name, entry["version"])
+        covered[name] = _covered(entry, adapted)
         for provider, made in adapted.items():
-            schemas[provider][entry["toolId"]] = _in_order(made.schema)
-            losses += [LostKeyword.of(entry["toolId"], provider, loss) for loss in made.losses]
+            schemas[provider][name] = _in_order(made.schema)
+            losses += [LostKeyword.of(name, provider, loss) for loss in made.losses]
     version = "1.0." + sha256(canonical({"format": FORMAT, "tools": covered})).hexdigest()[:8]
     lines = (orjson.dumps({"provider": name, "schemas": schemas[name]}) + b"\n" for name in sorted(schemas))
     return BuildResult(
@@ -193,6 +204,10 @@ def _compile(result: BuildResult, sources: Iterable[ToolSource], catalogue: Cata
         losses=tuple(sorted(losses)),
         limits=tuple(_limits(schemas)),
     )
+
+
+def _name_and_version(source: ToolSource) -> tuple[object, ...]:
+    return source.name, precedence(source.definition.version if source.definition is not None else "")
 
 
 _FIRST = ("name", "type", "description")
@@ -212,7 +227,9 @@ _RANK = {name: rank for rank, name in enumerate(_FIRST)}
 
 def _limits(schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for provider, by_tool in sorted(schemas.items()):
-        for limit in get_provider(provider).exceeded_limits(list(by_tool.values())):
+        # A session has one version of each tool.
+        one_each = {name.partition("@")[0]: schema for name, schema in by_tool.items()}
+        for limit in get_provider(provider).exceeded_limits(list(one_each.values())):
             yield f"{provider} {limit}. Offer fewer of them at a time, by mode or with `pick_tools`."
 
 
@@ -235,6 +252,8 @@ def _entry(source: ToolSource) -> dict[str, Any]:
         handler |= {"module": source.module_tool.module, "name": source.module_tool.name}
         if source.module_tool.services:
             handler["services"] = dict(source.module_tool.services)
+    elif source.upstream is not None:
+        handler |= {"server": source.upstream.server, "tool": source.upstream.tool, "pin": source.upstream.pin}
     else:
         handler |= {"folder": source.folder, "path": f"{source.folder}/handler.py"}
         if source.origin != PROJECT:

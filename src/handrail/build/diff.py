@@ -17,6 +17,8 @@ from handrail.build.schema_diff import Difference, compare_schemas
 from handrail.build.schema_keywords import text
 from handrail.contract.definition import RateLimit, ToolDefinition
 from handrail.contract.fields import SEMVER
+from handrail.registry.artifact import versioned_name
+from handrail.registry.version_rules import precedence
 from handrail.schema.pointer import pointer
 
 Kind = Literal["breaking", "widening", "neutral"]
@@ -101,6 +103,40 @@ class RegistryDiff:
         counts = f"{len(self.added)} added, {len(self.removed)} removed, {len(self.tools)} changed"
         number = len(self.breaking)
         return "\n\n".join([*parts, f"{counts}; {number or 'no'} breaking change{'' if number == 1 else 's'}."])
+
+
+def paired_entries(
+    old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, Mapping[str, Any]], dict[str, Mapping[str, Any]]]:
+    """The entries of two artifacts by name, so that what belongs together has one name. A version of a tool with several is
+    compared with the same version, else with the next higher one that whoever used it will get."""
+    before, after = _by_tool(old), _by_tool(new)
+    named: tuple[dict[str, Mapping[str, Any]], dict[str, Mapping[str, Any]]] = ({}, {})
+    for tool in before.keys() | after.keys():
+        was, now = before.get(tool, {}), after.get(tool, {})
+        several = len(was) > 1 or len(now) > 1
+        met = set()
+        for version, entry in was.items():
+            name = versioned_name(tool, version) if several else tool
+            named[0][name] = entry
+            if now:
+                higher = [one for one in now if precedence(one) >= precedence(version)]
+                fitting = (
+                    version if version in now else min(higher, key=precedence) if higher else max(now, key=precedence)
+                )
+                named[1][name] = now[fitting]
+                met.add(fitting)
+        for version, entry in now.items():
+            if version not in met:
+                named[1][versioned_name(tool, version) if several else tool] = entry
+    return named
+
+
+def _by_tool(entries: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Mapping[str, Any]]]:
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for entry in entries:
+        found.setdefault(entry["toolId"], {})[entry["version"]] = entry
+    return found
 
 
 def diff_registries(old: Mapping[str, ToolDefinition], new: Mapping[str, ToolDefinition]) -> RegistryDiff:
@@ -318,6 +354,16 @@ def _capabilities(old: ToolDefinition, new: ToolDefinition) -> Iterator[Found]:
     yield from _reordered(place, before, after)
 
 
+def _roles(old: ToolDefinition, new: ToolDefinition) -> Iterator[Found]:
+    before, after, place = old.roles, new.roles, "/permissions/roles"
+    if set(before) != set(after):
+        fits = not after or (bool(before) and set(before) <= set(after))
+        why = "" if fits else "users without one of these roles no longer find the tool"
+        yield "widening" if fits else "breaking", place, _went("roles", before, after, why)
+    elif before != after:
+        yield "neutral", place, '"roles" names the same in another order.'
+
+
 def _reordered(place: str, before: Sequence[str], after: Sequence[str]) -> Iterator[Found]:
     if before != after and set(before) == set(after):
         yield "neutral", place, f'"{place[1:]}" names the same in another order.'
@@ -389,8 +435,10 @@ _POLICIES: tuple[Compare, ...] = (
     _limit("max_output_bytes", "/maxOutputBytes", "results that were larger are cut now"),
     _capabilities,
     _neutral("tags", "/tags"),
+    _neutral("always_offer", "/alwaysOffer"),
     _rate_limit,
     _steps("requires_auth", "/permissions/requiresAuth", (False, True), "callers who are not signed in are refused"),
+    _roles,
     _condition("availability_condition", "/availability/condition", "are refused"),
     _clamp,
     _dedupe,

@@ -53,6 +53,8 @@ class Catalogue:
     by_id: dict[str, list[ToolSource]]
     voice_turn_ms: int = 1500
     providers: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    """The roles that the project has; none: whatever the tools name."""
     _adapted: dict[int, Mapping[str, Adapted]] = field(default_factory=dict, repr=False, compare=False)
 
     def adapted(self, source: ToolSource) -> Mapping[str, Adapted]:
@@ -92,6 +94,8 @@ class Rule:
     promise: str
     check: Check
     severity: Severity = "error"
+    upstream: bool = False
+    """Whether it is about tools of MCP servers too, whose words the project can take or leave, but not mend."""
 
     def findings(self, source: ToolSource, catalogue: Catalogue) -> Iterator[Finding]:
         for spot in self.check(source, catalogue):

@@ -1,4 +1,4 @@
-"""Noticing that a tool's file changed, for `handrail build --watch`. By polling: quick enough for thousands of files."""
+"""Noticing that a tool's file changed, for `build --watch` and `serve`. By polling: quick enough for thousands of files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ def changes(plan: BuildPlan, sleep: Callable[[float], None]) -> Iterator[None]:
     """Yields once at the start, and again after every change, for as long as it is iterated."""
     seen = None
     while True:
-        now = _state(plan)
+        now = state_of(plan)
         if now != seen:
             seen = now
             yield
         sleep(INTERVAL_SECONDS)
 
 
-def _state(plan: BuildPlan) -> dict[str, tuple[int, int]]:
+def state_of(plan: BuildPlan) -> dict[str, tuple[int, int]]:
+    """Every file of the tools, with when it was written and how long it is."""
     state: dict[str, tuple[int, int]] = {}
     for path in (*_module_files(plan), *_files(plan.tools)):
         try:

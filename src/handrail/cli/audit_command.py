@@ -14,7 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
-from handrail.app import audit_key, store_path, store_url
+from handrail.app import audit_key, has_store, store_url
+from handrail.cli.call_story import block_of
 from handrail.cli.output import print_json, printable
 from handrail.cli.project import current_settings
 from handrail.contract.errors import UsageError
@@ -29,6 +30,7 @@ from handrail.stores import open_store
 EXAMPLES = """examples:
   handrail audit tail -n 50 -f
   handrail audit show --session s_4f1c --event refusal
+  handrail audit show call_123456789
   handrail audit why call_123456789
   handrail audit verify
   handrail audit verify --key-file /run/secrets/audit.key"""
@@ -36,7 +38,9 @@ EXAMPLES = """examples:
 _POLL_SECONDS = 0.25
 _BATCH = 500
 _FIRST = ("ts", "event", "toolId")
-_LEFT_OUT = frozenset({*_FIRST, "seq", "hash", "registryVersion", "toolVersion", "category"})
+_LEFT_OUT = frozenset(
+    {*_FIRST, "seq", "hash", "registryVersion", "toolVersion", "category", "validator", "validatorMs"}
+)
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -47,7 +51,13 @@ def configure(parser: ArgumentParser) -> None:
         "-f", "--follow", action="store_true", help="go on with what is written from now on; Ctrl-C ends it"
     )
     tail.add_argument("--checkpoints", action="store_true", help="with the lines that only the chain of hashes needs")
-    show = actions.add_parser("show", help="events, oldest first")
+    show = actions.add_parser("show", help="events, oldest first; of one CALL what was sent, parsed and validated")
+    show.add_argument(
+        "of_call",
+        nargs="?",
+        metavar="CALL",
+        help="one call in full: its id or key, the ledger's key, or the confirmation's id",
+    )
     show.add_argument("--session", metavar="ID", help="of this session")
     show.add_argument(
         "--call", metavar="ID", help="of this call, by its id or key, the ledger's key or its confirmation's id"
@@ -101,7 +111,10 @@ def _tail(path: Path, options: Namespace) -> int:
 
 
 def _show(path: Path, options: Namespace) -> int:
+    if options.of_call is not None and options.call is not None:
+        raise UsageError("Name the call once: as CALL, or with --call.")
     wanted = {name: getattr(options, name) for name in ("session", "call", "tool", "event")}
+    wanted["call"] = options.of_call if options.call is None else options.call
     with _Words(options) as words:
         found = _print_events(words.of(read_events(path, **wanted, limit=options.limit)), options)
     if not found and options.limit != 0:
@@ -144,9 +157,9 @@ async def _known_to_store(settings: Settings) -> tuple[list[AuditCheckpoint], li
 
 
 def _store(settings: Settings) -> Store | None:
-    """The project's store, if there is one: looking makes none."""
-    path = store_path(settings)
-    return open_store(store_url(settings)) if path is not None and path.is_file() else None
+    """The project's store, if there is one: looking makes no file, and what is in memory is no other process's."""
+    url = store_url(settings)
+    return open_store(url) if has_store(settings) and not url.startswith("memory:") else None
 
 
 class _Words:
@@ -231,7 +244,10 @@ def _print_events(events: Iterable[Mapping[str, Any]], options: Namespace) -> bo
     found = False
     for event in events:
         found = True
-        print(json.dumps(event) if options.json else _line(event), flush=options.action == "tail")
+        if getattr(options, "of_call", None) is not None and not options.json:
+            print(block_of(event))
+        else:
+            print(json.dumps(event) if options.json else _line(event), flush=options.action == "tail")
     return found
 
 

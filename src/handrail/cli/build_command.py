@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from handrail.app import build_plan
 from handrail.build.compiler import BuildPlan, BuildResult, build
-from handrail.build.diff import diff_registries, unbumped
+from handrail.build.diff import diff_registries, paired_entries, unbumped
 from handrail.build.watch import changes
 from handrail.build.writer import is_current, stamp_for, write
 from handrail.cli.output import authors_speak_aside, count, print_json, progress_for, show, warn
@@ -21,6 +24,7 @@ from handrail.providers.adapted import RENAMED
 from handrail.registry.artifact import read_artifact
 from handrail.registry.registry import environment_from
 
+_LOG = logging.getLogger("handrail.build")
 EXAMPLES = """examples:
   handrail build
   handrail build --strict --json
@@ -64,7 +68,10 @@ def _once(plan: BuildPlan, options: Namespace) -> int:
     if not failed and options.check:
         stale = not is_current(result)
     elif not failed:
-        write(result, stamp_for(result, os.environ))
+        stamp = stamp_for(result, os.environ)
+        write(result, stamp)
+        names = ", ".join(entry["toolId"] for entry in result.entries)
+        _LOG.info("Built registry %s, commit %s: %s", result.version, stamp.git_commit or "none", names)
         written = True
     if options.json:
         _print_json(result, broken, written, stale)
@@ -76,21 +83,18 @@ def _once(plan: BuildPlan, options: Namespace) -> int:
 def _breaking(result: BuildResult, against: str | None) -> list[str]:
     if against is None or result.errors:
         return []
-    old = definitions_in(Path(against))
-    new = {
-        entry["toolId"]: ToolDefinition.from_checked({**entry, "parameters": entry["jsonSchema"]})
-        for entry in result.entries
-    }
+    before, after = paired_entries(read_artifact(Path(against)).entries, result.entries)
+    old, new = definitions_of(before), definitions_of(after)
     return [
         f"{change.tool} {change.place}: {change.message}" for change in unbumped(diff_registries(old, new), old, new)
     ]
 
 
-def definitions_in(path: Path) -> dict[str, ToolDefinition]:
-    """The definitions of an artifact, without loading any handler."""
-    entries = read_artifact(path).entries
+def definitions_of(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, ToolDefinition]:
+    """The definitions of an artifact's entries, without loading any handler."""
     return {
-        entry["toolId"]: ToolDefinition.from_checked({**entry, "parameters": entry["jsonSchema"]}) for entry in entries
+        name: ToolDefinition.from_checked({**entry, "parameters": entry["jsonSchema"]})
+        for name, entry in entries.items()
     }
 
 

@@ -11,13 +11,19 @@ import asyncio
 import sys
 from argparse import ArgumentParser, Namespace
 
-from handrail.app import Runtime, open_agent, open_runtime
+from handrail.app import Runtime, check_roles, open_agent, open_runtime
 from handrail.cli.chat_lines import Lines
 from handrail.cli.chat_screen import JsonScreen, PlainScreen, Screen
 from handrail.cli.chat_talk import TerminalChat
 from handrail.cli.model_lines import add_model_flag, load_model, offer_lines
 from handrail.cli.output import authors_speak_aside, warn
-from handrail.cli.project import current_settings, fresh_registry, kept_or_scratch, with_reference_tools
+from handrail.cli.project import (
+    add_role_flag,
+    current_settings,
+    fresh_registry,
+    kept_or_scratch,
+    with_reference_tools,
+)
 from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError
 from handrail.runtime.local_time import attributes_for
@@ -33,6 +39,7 @@ EXAMPLES = """examples:
 def configure(parser: ArgumentParser) -> None:
     parser.add_argument("message", nargs="?", help="one message; its answer ends the command")
     parser.add_argument("--user", help="the user who speaks")
+    add_role_flag(parser)
     add_model_flag(parser)
     parser.add_argument("--yes", action="store_true", help="approve what needs an approval, without asking")
     parser.add_argument("--registry", metavar="FILE", help="another artifact than the project's, as it is")
@@ -49,6 +56,7 @@ def run(options: Namespace) -> int:
     with kept_or_scratch(current_settings(), "chat") as found:
         settings = with_reference_tools(found)
         registry = fresh_registry(settings, options.registry)
+        check_roles(settings, options.roles)
         for sentence in registry.refused.values():
             warn(f"handrail chat: {sentence}")
         choice = choose_working_model(settings, options.model)
@@ -69,7 +77,9 @@ async def _talk(
         for line in await load_model(model):
             warn(f"handrail chat: {line}")
         agent = open_agent(settings, runtime, model)
-        session = await runtime.open_session(user=options.user, attributes=attributes_for(agent.policy.time_zone))
+        roles = {"roles": options.roles} if options.roles else {}
+        facts = {**attributes_for(agent.policy.time_zone), **roles}
+        session = await runtime.open_session(user=options.user, attributes=facts)
         talk = TerminalChat(runtime, agent, session, screen, lines, approve_all=options.yes)
         try:
             return await talk.run()

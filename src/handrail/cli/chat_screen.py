@@ -71,6 +71,9 @@ class PlainScreen:
             self._line(f"  … {data['toolId']}: {data['text']}")
         elif event.type == "message":
             self._line(f"  » {_message(data)}")
+        elif event.type == "connection_wanted":
+            command = f"handrail connect {data['connection']}"
+            self._line(f"  » Connect {data['label']} first: run `{command}` with the same --user, then ask again.")
         elif event.type == "error":
             self._line(f"  ! {data.get('detail', data['message'])}")
         elif event.type == "done":

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from handrail.build.diff import Change, RegistryDiff, ToolDiff, diff_registries
-from handrail.cli.build_command import definitions_in
+from handrail.build.diff import Change, RegistryDiff, ToolDiff, diff_registries, paired_entries
+from handrail.cli.build_command import definitions_of
 from handrail.cli.output import print_json, show
 from handrail.registry.artifact import read_artifact
 
+Entries: TypeAlias = Mapping[str, Mapping[str, Any]]
 EXAMPLES = "examples:\n  handrail diff released/tool_registry.json tool_registry.json"
 
 
@@ -21,8 +24,8 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    old, new = Path(options.old), Path(options.new)
-    found = diff_registries(definitions_in(old), definitions_in(new))
+    old, new = paired_entries(read_artifact(Path(options.old)).entries, read_artifact(Path(options.new)).entries)
+    found = diff_registries(definitions_of(old), definitions_of(new))
     found = replace(found, tools=(*found.tools, *_unseen(found, old, new)))
     if options.json:
         print_json(found.to_dict())
@@ -31,13 +34,12 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _unseen(found: RegistryDiff, old: Path, new: Path) -> list[ToolDiff]:
+def _unseen(found: RegistryDiff, old: Entries, new: Entries) -> list[ToolDiff]:
     """Tools whose definition is the same, but whose guide, handler or provider schemas are not."""
     named = {tool.tool for tool in found.tools}
-    before = {entry["toolId"]: entry for entry in read_artifact(old).entries}
     unseen = []
-    for entry in read_artifact(new).entries:
-        name, was = entry["toolId"], before.get(entry["toolId"])
+    for name, entry in new.items():
+        was = old.get(name)
         if was is None or name in named or was["hash"] == entry["hash"]:
             continue
         parts = [part for part in ("documentation", "handler") if was[part] != entry[part]]

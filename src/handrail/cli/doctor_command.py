@@ -98,6 +98,7 @@ def _checks() -> Iterator[Check]:
     yield _folder(settings)
     yield from _store_age(settings)
     yield _audit_key(settings)
+    yield from _connections(settings)
     needed: dict[str, str] = {}
     yield from _project_checks(settings, needed)
     yield from _services(settings, needed)
@@ -309,6 +310,26 @@ def _audit_key(settings: Settings) -> Check:
     if audit_key(settings) is None:
         return Check("audit key", True, "no key: HANDRAIL_AUDIT_KEY lets `handrail audit verify` find hashes made anew")
     return Check("audit key", True, "hashes are keyed")
+
+
+def _connections(settings: Settings) -> Iterator[Check]:
+    """What `[connections.NAME]` needs before a process can start: the secret of each client, and keys for the credentials."""
+    if not settings.connections:
+        return
+    from handrail.identity.config import check_secret  # what only this check needs
+    from handrail.identity.vault import Vault
+
+    for name, config in sorted(settings.connections.items()):
+        try:
+            check_secret(config)
+            yield Check(f"connection {name}", True, "its client has what it needs; the service was not asked")
+        except HandrailError as error:
+            yield Check(f"connection {name}", False, str(error))
+    try:
+        Vault(settings.credentials_keys)
+        yield Check("credentials", True, f"encrypted with the first of {count(len(settings.credentials_keys), 'key')}")
+    except HandrailError as error:
+        yield Check("credentials", False, str(error))
 
 
 def _names_directory(settings: Settings) -> bool:

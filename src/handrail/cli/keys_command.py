@@ -12,10 +12,10 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import Any
 
-from handrail.app import has_store, store_url
+from handrail.app import check_roles, has_store, store_url
 from handrail.cli import nearest
 from handrail.cli.output import print_json
-from handrail.cli.project import current_settings
+from handrail.cli.project import add_role_flag, current_settings
 from handrail.contract.errors import UsageError
 from handrail.contract.keys import Key, KeyStore, Role
 from handrail.server.earlier_files import import_files
@@ -25,6 +25,7 @@ from handrail.stores import open_store
 
 EXAMPLES = """examples:
   handrail keys add ana-laptop --user ana
+  handrail keys add desk --user ben --role manager
   handrail keys add website --any-user
   handrail keys add night-shift --operator --json
   handrail keys list
@@ -41,6 +42,7 @@ def configure(parser: ArgumentParser) -> None:
     whose.add_argument(
         "--operator", action="store_true", help="it may do everything: audit, switches, other users' data"
     )
+    add_role_flag(add)
     add.add_argument("--replace", action="store_true", help="in the place of a key of that name, which ends")
     shown = actions.add_parser("list", help="the keys there are, without their secrets")
     revoke = actions.add_parser("revoke", help="accept a key no longer")
@@ -54,6 +56,8 @@ def run(options: Namespace) -> int:
 
 
 async def _run(settings: Settings, options: Namespace) -> int:
+    if options.action == "add":
+        check_roles(settings, options.roles)
     url = store_url(settings)
     if url.startswith("memory:"):
         raise UsageError(
@@ -76,7 +80,9 @@ async def _add(keys: KeyStore, options: Namespace) -> int:
     role: Role = "operator" if options.operator else "user"
     # As `serve` gives its first key a user, so that an operator who talks is somebody.
     user = options.user if options.user is not None else (options.name if options.operator else None)
-    key, secret = await add_key(keys, name=options.name, role=role, user=user, replace=options.replace)
+    key, secret = await add_key(
+        keys, name=options.name, role=role, user=user, roles=options.roles, replace=options.replace
+    )
     if options.json:
         print_json({**_shown(key), "key": secret})
         return 0
@@ -113,10 +119,12 @@ async def _revoke(keys: KeyStore, options: Namespace) -> int:
 
 
 def _shown(key: Key) -> dict[str, Any]:
-    return {name: value for name, value in asdict(key).items() if name != "hash"}
+    # Tenant and organisation are those of tokens, which are not kept.
+    return {name: value for name, value in asdict(key).items() if name not in ("hash", "tenant", "organisation")}
 
 
 def _whose(key: Key) -> str:
+    roles = f" as {', '.join(key.roles)}" if key.roles else ""
     if key.is_operator:
-        return "is an operator's"
-    return f'speaks for "{key.user}"' if key.user is not None else "speaks for any user"
+        return f"is an operator's{roles}"
+    return (f'speaks for "{key.user}"' if key.user is not None else "speaks for any user") + roles

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from handrail.cli.output import print_json, show
 from handrail.cli.project import current_settings, tools_at_hand
+from handrail.registry.artifact import versioned_name
 
 EXAMPLES = "examples:\n  handrail list\n  handrail list --mode voice\n  handrail list --category retrieval --json"
 
@@ -21,7 +22,11 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     _, registry = tools_at_hand(current_settings(), options.registry)
-    tools = [tool for tool in registry.snapshot().by_mode[options.mode] if options.category in (None, tool.category)]
+    snapshot = registry.snapshot()
+    every = [one for tool in snapshot for one in snapshot.versions.get(tool.tool_id, {"": tool}).values()]
+    tools = [
+        tool for tool in every if options.category in (None, tool.category) and options.mode in (None, *tool.modes)
+    ]
     if options.json:
         print_json(
             {
@@ -31,9 +36,13 @@ def run(options: Namespace) -> int:
             }
         )
         return 0
-    width = max((len(tool.tool_id) for tool in tools), default=0)
-    for tool in tools:
-        show(f"{tool.tool_id:<{width}}  {tool.category:<9}  {','.join(tool.modes):<10}  {tool.summary}")
+    names = [
+        versioned_name(tool.tool_id, tool.version) if tool.tool_id in snapshot.versions else tool.tool_id
+        for tool in tools
+    ]
+    width = max(map(len, names), default=0)
+    for name, tool in zip(names, tools, strict=True):
+        show(f"{name:<{width}}  {tool.category:<9}  {','.join(tool.modes):<10}  {tool.summary}")
     if not tools:
         show("No tool fits.")
     return 0

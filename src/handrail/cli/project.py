@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,7 +28,7 @@ def current_settings() -> Settings:
 
 def with_reference_tools(settings: Settings) -> Settings:
     """A folder without any tools is served those that come with Handrail."""
-    named = settings.tools_modules or settings.tools_reference or settings.tools_path.is_dir()
+    named = settings.tools_modules or settings.tools_reference or settings.mcp_servers or settings.tools_path.is_dir()
     return settings if named else replace(settings, tools_reference=("*",))
 
 
@@ -101,3 +102,14 @@ def fresh_registry(settings: Settings, artifact: str | None = None) -> Registry:
         if result is not None:
             write(result, stamp_for(result, os.environ))
     return open_registry(settings, artifact, refuse_one=True)
+
+
+def add_role_flag(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--role",
+        action="append",
+        default=[],
+        dest="roles",
+        metavar="ROLE",
+        help="a role of the user, such as `manager`; may be given several times",
+    )

@@ -9,20 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
+import threading
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from handrail.agents.voice.text_model_adapter import TextModelAdapter
-from handrail.app import open_agent, open_runtime, open_voice
+from handrail.app import Runtime, build_plan, open_agent, open_runtime, open_token_checker, open_voice
 from handrail.cli.model_lines import add_model_flag, load_model, offer_lines
 from handrail.cli.output import authors_speak_aside, count, warn
 from handrail.cli.project import current_settings, fresh_registry, with_reference_tools
+from handrail.cli.reloading import ToolReloader
 from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError, missing_extra
 from handrail.contract.model import Model
@@ -31,6 +34,7 @@ from handrail.settings import Settings
 from handrail.text_model import choose_model_or_none, choose_working_model, open_model
 
 if TYPE_CHECKING:
+    from handrail.mcp.server.options import McpOptions
     from handrail.server.host.session_registry import SessionRegistry
 
 EXAMPLES = """examples:
@@ -87,7 +91,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
     # A quarter of a second, which nobody shall wait who asks for help or whose tools do not build.
     from handrail.server.assembly import assemble, open_keys
     from handrail.server.earlier_files import copies, import_files, remove_old_copies
-    from handrail.server.keys import KeyRing, given_key
+    from handrail.server.keys import KeyRing, given_key, token_keys
     from handrail.server.model_selection import ModelSelection
     from handrail.server.options import Options
     from handrail.server.uvicorn_server import bound, calm_the_collector, end_soon, make_server
@@ -99,6 +103,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
     if options.port is not None:
         limits = replace(limits, port=options.port)
     given = given_key(_key(options.key)) if options.key is not None else None
+    checker = open_token_checker(settings)
     async with AsyncExitStack() as stack:
         socket = stack.enter_context(closing(bound(limits)))
         runtime = open_runtime(settings, registry, serving=True)
@@ -135,6 +140,8 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
             voice=voice,
             voice_options=VoiceOptions.from_settings(settings),
             copies=copies(settings),
+            mcp=_mcp_options(settings),
+            tokens=token_keys(settings.identity_issuer, checker) if checker is not None else None,
         )
         address = _address(limits.host, socket.getsockname()[1])
 
@@ -151,7 +158,8 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
             _tell(address, secret, registry, choice, [*summary], as_json=options.json, kept_in=kept_in)
             settling.append(asyncio.get_running_loop().create_task(settle()))
 
-        following = asyncio.create_task(keys.follow())
+        reloading = _reloading(settings, runtime, made.sessions.tell_of_tools, artifact=options.registry)
+        following = [asyncio.create_task(keys.follow()), asyncio.create_task(reloading)]
         try:
             await _open(made.sessions)
             for sentence in await runtime.preload_services():
@@ -169,14 +177,41 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
         except SystemExit:
             return 1  # the application could not start; why was logged
         finally:
-            following.cancel()
-            for task in settling:
+            for task in (*following, *settling):
                 task.cancel()
-            await asyncio.gather(following, *settling, return_exceptions=True)
+            await asyncio.gather(*following, *settling, return_exceptions=True)
             await voice.model.close()
             await models.close()
     end_soon(0)
     return 0
+
+
+def _mcp_options(settings: Settings) -> McpOptions | None:
+    """What `/mcp` needs; None if it is switched off, or its extra is not installed."""
+    if not settings.mcp_http or not all(map(find_spec, ("mcp", "mcp_types"))):
+        return None
+    if settings.mcp_issuer and (find_spec("jwt") is None or not settings.mcp_resource):
+        if settings.mcp_resource:
+            raise missing_extra('"issuer" in [mcp]', "identity")
+        raise UsageError('"issuer" in [mcp] needs "resource": the address of /mcp, which is the audience of tokens.')
+    from handrail.mcp.server.options import McpOptions
+
+    return McpOptions.from_settings(settings)
+
+
+async def _reloading(
+    settings: Settings, runtime: Runtime, tell: Callable[[Mapping[str, Any]], None], *, artifact: str | None
+) -> None:
+    """Take in tools that change while the server runs; in production, or where an artifact is given, when somebody says so."""
+    registry = runtime.registry
+    reloader = ToolReloader(runtime, registry.path, tell)
+    loop = asyncio.get_running_loop()
+    if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
+        loop.add_signal_handler(signal.SIGHUP, lambda: runtime.spawn(reloader.deploy()))
+    if registry.environment == "development" and artifact is None:
+        await reloader.watch(build_plan(settings))
+    else:
+        await reloader.follow_deployments()
 
 
 async def _open(sessions: SessionRegistry) -> None:

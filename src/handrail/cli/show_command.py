@@ -26,6 +26,8 @@ def run(options: Namespace) -> int:
     snapshot = tools_at_hand(current_settings(), options.registry)[1].snapshot()
     tool = snapshot.tool(options.name)
     if options.provider:
+        if tool.tool_id in snapshot.versions:
+            snapshot = snapshot.pinned({tool.tool_id: tool.version})
         names = [other.tool_id for other in snapshot]
         print_json(snapshot.provider_schemas(options.provider)[names.index(tool.tool_id)])
     elif options.guide:

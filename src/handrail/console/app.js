@@ -5,6 +5,7 @@ import { auditView } from "./audit.js";
 import { button, h, icon, toast } from "./dom.js";
 import { catalogueView } from "./catalogue.js";
 import { chatView } from "./chat.js";
+import { complete, connectionsView, takeAnswerFromAddress } from "./connections.js";
 import { installConfirmations } from "./confirm.js";
 import { conversation } from "./conversation.js";
 import { conversationsView, installConversations } from "./conversations.js";
@@ -18,6 +19,7 @@ const THEME = "handrail.theme";
 const PLACES = [
   { id: "chat", name: "Chat" },
   { id: "tools", name: "Tools" },
+  { id: "connections", name: "Connections", hidden: () => !hasConnections },
   { id: "metrics", name: "Metrics", operator: true },
   { id: "audit", name: "Audit", operator: true },
   { id: "operate", name: "Operate", operator: true },
@@ -27,6 +29,8 @@ const main = document.getElementById("main");
 const rail = document.getElementById("rail");
 const views = {};
 let isOperator = false;
+let hasConnections = false;
+let answered = null; // what an authorization server has sent this page back with
 let shown = null;
 let isOpening = false;
 
@@ -60,7 +64,7 @@ function themeButton() {
 
 // ---------------------------------------------------------------------------------------------------- navigation
 function drawRail() {
-  const places = PLACES.filter((place) => !place.operator || isOperator);
+  const places = PLACES.filter((place) => (!place.operator || isOperator) && !place.hidden?.());
   const conversations = conversationsView({ onChange: toChat });
   rail.replaceChildren(
     h(
@@ -168,6 +172,7 @@ function viewOf(id) {
   const makers = {
     chat: chatView,
     tools: catalogueView,
+    connections: connectionsView,
     metrics: metricsView,
     audit: auditView,
     operate: () => operateView({ onSwitched: () => views.tools?.forget() }),
@@ -195,6 +200,12 @@ async function learnRole() {
   }
 }
 
+async function anyConnections() {
+  const place = `/api/sessions/${encodeURIComponent(conversation.session.sessionId)}/connections`;
+  const { connections } = await get(place).catch(() => ({ connections: [] }));
+  return connections.length > 0;
+}
+
 async function countOutcomes() {
   if (!isOperator) return;
   const { count, words } = await openOutcomes().catch(() => ({ count: 0 }));
@@ -210,6 +221,9 @@ async function begin() {
   try {
     await learnRole();
     await conversation.start();
+    hasConnections = await anyConnections();
+    if (answered) await complete(answered);
+    answered = null;
   } catch (error) {
     if (error instanceof ApiError && error.status === 401)
       askForKey(key() ? "The server does not know this key." : null);
@@ -309,6 +323,7 @@ function toChat() {
 
 applyTheme();
 takeKeyFromAddress();
+answered = takeAnswerFromAddress();
 installConfirmations();
 installConversations();
 installSources();

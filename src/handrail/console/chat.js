@@ -3,12 +3,14 @@
 import { announce, button, h, icon, link, toast, toolName } from "./dom.js";
 import { get, headers, serverTime } from "./api.js";
 import { cardView, sources } from "./card.js";
+import { connectButton } from "./connections.js";
 import { conversation } from "./conversation.js";
 import { visible } from "./hidden-characters.js";
 import { inspectorView } from "./inspector.js";
 import { markdown } from "./markdown.js";
 import { answeredBy } from "./model.js";
 import { phaseOf, runningFor, runWords } from "./running.js";
+import { toolsNotice } from "./tools-notice.js";
 import { voiceBar, voiceButton, voiceElsewhere } from "./voice-bar.js";
 import { latencyView } from "./voice-latency.js";
 import { voice } from "./voice.js";
@@ -386,6 +388,7 @@ function messageView(message) {
         null,
         own ? ownImage(address, words) : link(address, "Open the image"),
         h("figcaption", { text: words }),
+        drawnBy(message.engine),
       ),
     );
   } else if (kind === "timeout") {
@@ -414,6 +417,19 @@ function messageView(message) {
         talk,
       ),
     );
+  } else if (kind === "tools_changed") {
+    node.append(toolsNotice(message));
+  } else if (kind === "connection_wanted") {
+    const label = visible(message.label);
+    node.append(
+      h(
+        "p",
+        { class: "notice" },
+        icon("key"),
+        h("span", { text: `This needs your account at ${label}. Only you see this; the assistant does not.` }),
+        connectButton(`Connect ${label}`, message.connection, { kind: "small" }),
+      ),
+    );
   } else {
     node.append(
       h(
@@ -425,6 +441,15 @@ function messageView(message) {
     );
   }
   return { node, update() {} };
+}
+
+/** What has drawn an image: whoever looks at a placeholder must not take it for a picture. */
+function drawnBy(engine) {
+  if (typeof engine !== "string" || !engine) return null;
+  const text = engine.startsWith("placeholder")
+    ? "A placeholder: no image model has drawn this."
+    : `Drawn by ${visible(engine)}.`;
+  return h("p", { class: "quiet drawn-by", text });
 }
 
 /** An image of this host. It is asked for with the key, which an img element could not send, and painted. */

@@ -2,17 +2,15 @@
 // there is to decide. It can be put aside; the request then waits in the conversation until it is decided or over.
 
 import { announce, button, freshId, h, icon, toast, toolName } from "./dom.js";
-import { serverTime } from "./api.js";
 import { argumentList } from "./card.js";
+import { clockView } from "./clock-view.js";
 import { conversation } from "./conversation.js";
 import { runningFor, runView } from "./running.js";
 import { showingView } from "./showing.js";
 import { questionView } from "./voice-question.js";
 import { voice } from "./voice.js";
-import { countdown } from "./words.js";
 import { visible } from "./hidden-characters.js";
 
-const TOLD_AT = [60, 30, 10];
 const SPOKEN_WITHIN = 500; // milliseconds in which a verdict by voice is told here, on a line of its own
 const LINGERS = 4000; // milliseconds: who has waited longer for a call is shown its end in the dialog
 const RUNNING = {
@@ -241,35 +239,4 @@ function report(request, outcome) {
   if (outcome.state === "approved") toast(`Approved: ${request.tool} was carried out.`, "done");
   else if (outcome.state === "declined") toast(`Declined: ${request.tool} was not run.`, "info");
   else toast(outcome.message, "failed");
-}
-
-/** The time that is left, as a number and a shrinking line; told to screen readers now and then only. */
-function clockView(request) {
-  const digits = h("span", { class: "digits", role: "timer" });
-  const line = h("span", { class: "left" });
-  const node = h(
-    "div",
-    { class: "countdown" },
-    h("span", { class: "quiet", text: "Time left to decide" }),
-    digits,
-    h("span", { class: "track" }, line),
-  );
-  const until = new Date(request.expires_at).getTime();
-  const whole = Math.max(1, until - serverTime());
-  const told = new Set(TOLD_AT.filter((seconds) => whole <= seconds * 1000));
-  return {
-    node,
-    update() {
-      const left = until - serverTime();
-      digits.textContent = countdown(left);
-      line.style.inlineSize = `${Math.max(0, Math.min(1, left / whole)) * 100}%`;
-      node.toggleAttribute("data-soon", left < 30_000);
-      const mark = TOLD_AT.find((seconds) => left <= seconds * 1000 && !told.has(seconds) && left > 0);
-      if (mark) {
-        told.add(mark);
-        announce(`${mark} seconds left to decide.`);
-      }
-      return left <= 0;
-    },
-  };
 }

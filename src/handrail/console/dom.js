@@ -9,6 +9,7 @@ const STAYS = { info: 9_000, failed: 20_000 }; // milliseconds; what went wrong 
 const SHAPES = {
   chat: ["M4 5.5h16v10.5H10.5L6 19.5V16H4z"],
   tools: ["M14.5 5a4.5 4.5 0 0 0-4.2 6.1L4.5 17l2.5 2.5 5.8-5.8A4.5 4.5 0 0 0 18.9 9.5l-2.6 2.1-2.4-.6-.6-2.4z"],
+  connections: ["M9 8V4.5", "M15 8V4.5", "M6.5 8h11v3.5a5.5 5.5 0 0 1-11 0z", "M12 17v3.5"],
   metrics: ["M4 20h16", "M7 16.5v-4", "M12 16.5V6", "M17 16.5v-7"],
   audit: ["M7 4h10v16H7z", "M10 8.5h4", "M10 12h4", "M10 15.5h2"],
   operate: [

@@ -66,6 +66,15 @@ export const HANDLERS = {
     const state = data.state ?? data.outcome ?? data.reason ?? "closed";
     if (request) this.close(request, state, data.envelope ?? null, data.message);
   },
+  tools_changed(data) {
+    if (this.items.at(-1)?.message?.type === "tools_changed") this.items.at(-1).message.superseded = true;
+    this.add({ kind: "message", message: { ...data, type: "tools_changed" }, at: Date.now() });
+  },
+  connection_wanted(data) {
+    const last = this.items.at(-1)?.message;
+    if (last?.type === "connection_wanted" && last.connection === data.connection) return; // asked for twice in a turn
+    this.add({ kind: "message", message: { ...data, type: "connection_wanted" }, at: Date.now() });
+  },
   message(data) {
     this.add({ kind: "message", message: data.message ?? data, at: Date.now() });
   },

@@ -4,7 +4,7 @@ import { button, h, icon, svg } from "./dom.js";
 import { conversation } from "./conversation.js";
 import { duration, number, plural, STATES } from "./words.js";
 
-const NAMES = { retrieval: "Look-ups", total: "Calls in all" };
+const NAMES = { retrieval: "Look-ups", total: "Calls in all", latencyMs: "Tool time" };
 
 export function inspectorView() {
   let chosen = null; // a turn's number; null follows the newest
@@ -156,11 +156,12 @@ function meter(name, { left, limit }) {
   const share = limit ? Math.max(0, Math.min(1, left / limit)) : 0;
   const fill = h("span", { class: "meter-fill" });
   fill.style.inlineSize = `${share * 100}%`;
+  const said = `${number(left)} of ${number(limit)}${name.endsWith("Ms") ? " ms" : ""} left`;
   return h(
     "div",
     { class: "meter", "data-low": left === 0 },
     h("span", { class: "meter-name", text: label }),
-    h("span", { class: "meter-value", text: `${number(left)} of ${number(limit)} left` }),
+    h("span", { class: "meter-value", text: said }),
     h(
       "span",
       {
@@ -170,7 +171,7 @@ function meter(name, { left, limit }) {
         "aria-valuemin": 0,
         "aria-valuemax": limit,
         "aria-valuenow": left,
-        "aria-valuetext": `${left} of ${limit} left`,
+        "aria-valuetext": said,
       },
       fill,
     ),
@@ -183,5 +184,6 @@ function costsOf(turn) {
   if (turn.rounds) parts.push(plural(turn.rounds, "round"));
   if (usage?.inputTokens !== undefined)
     parts.push(`${number(usage.inputTokens)} tokens in`, `${number(usage.outputTokens ?? 0)} out`);
+  if (usage?.leftOut) parts.push(`${plural(usage.leftOut, "old result")} not sent to the model`);
   return parts.join(" · ");
 }

@@ -3,26 +3,32 @@
 import { get } from "./api.js";
 import { h, icon } from "./dom.js";
 import { barPlot, figure, linePlot, rangePlot, table } from "./plots.js";
+import { statisticsSection } from "./statistics.js";
 import { duration, number, plural } from "./words.js";
 
 const EVERY = 3000;
+const STORED_EVERY = 10;
 const KEPT = 200;
 const LARGE = 1500;
 
 export function metricsView() {
   const body = h("div", { class: "metrics" });
+  const stored = statisticsSection();
   const updated = h("p", { class: "quiet", role: "status" });
   const node = h(
     "div",
     { class: "page" },
     h("header", { class: "page-head" }, h("h1", { text: "Metrics" }), updated),
     body,
+    stored.node,
   );
   const history = [];
+  let looks = 0;
   let timer = null;
   let failed = false;
 
   async function load() {
+    if (looks++ % STORED_EVERY === 0) stored.load();
     try {
       const facts = await get("/metrics", { accept: "application/json" });
       remember(history, facts);
@@ -45,6 +51,7 @@ export function metricsView() {
   return {
     node,
     show() {
+      looks = 0;
       load();
       timer ??= setInterval(() => !document.hidden && load(), EVERY);
     },
@@ -217,7 +224,9 @@ function sessions(facts) {
           number(one.calls),
           number(one.turns),
           duration(one.duration),
-          number(one.peakContextTokens),
+          one.contextWindow
+            ? `${number(one.peakContextTokens)} of ${number(one.contextWindow)}`
+            : number(one.peakContextTokens),
         ]),
       "Open sessions",
     ),

@@ -3,12 +3,24 @@
 import { get, post } from "./api.js";
 import { button, facts, freshId, h, icon, jsonBlock, toast, toolName } from "./dom.js";
 import { argumentList } from "./card.js";
+import { upstreamServer } from "./upstream.js";
 import { listIn, moment, plural } from "./words.js";
 
 export function operateView({ onSwitched }) {
   const outcomes = h("div");
   const switches = h("ul", { class: "switches" });
   const policy = h("div");
+  const upstream = h("div");
+  const servers = h(
+    "section",
+    { class: "panel", "aria-labelledby": "servers-title", hidden: true },
+    h("h2", { id: "servers-title", text: "MCP servers" }),
+    h("p", {
+      class: "quiet",
+      text: "Their tools are pinned as a person took them. One that changed since is refused until somebody takes the change.",
+    }),
+    upstream,
+  );
   const node = h(
     "div",
     { class: "page" },
@@ -38,6 +50,7 @@ export function operateView({ onSwitched }) {
       h("p", { class: "quiet", text: "A tool that is off is refused everywhere within a second." }),
       switches,
     ),
+    servers,
     h(
       "section",
       { class: "panel", "aria-labelledby": "policy-title" },
@@ -59,6 +72,11 @@ export function operateView({ onSwitched }) {
           switchLine({ ...tool, id: tool.id ?? tool.toolId }, onSwitched),
         ),
       ),
+      part(upstream, async () => {
+        const found = listIn(await get("/api/mcp/servers"), "servers");
+        servers.hidden = !found.length;
+        return found.map(upstreamServer);
+      }),
       part(policy, async () => [
         h(
           "details",

@@ -8,6 +8,7 @@ const PROTOCOL = "handrail.voice.v1";
 const FIRST_WAIT = 300;
 const LONGEST_WAIT = 5_000;
 const GIVE_UP = 60_000; // so long a lost line is looked for
+const FIRST_ATTEMPTS = 3; // to have one at all
 const SILENCE = 40_000; // the server pings more often than that
 const TICKET_LIVES = 20_000;
 const MOST_WAITING = 64 * 1024; // bytes of sound that may wait in the socket; what comes then is late and dropped
@@ -72,7 +73,8 @@ export class Link extends Line {
       if (this.closed) return;
       this.isLive = false;
       this.lostAt ??= Date.now();
-      const hope = end.again && (this.wasLive || (end.code === 4401 && this.failures === 0));
+      // A line that was never up may have met a server that stops, or a ticket that was too old; it may also be refused for good.
+      const hope = end.again && (this.wasLive || this.failures < FIRST_ATTEMPTS - 1);
       if (!hope || Date.now() - this.lostAt > GIVE_UP) {
         this.close();
         this.onState({ state: "over", sentence: end.sentence, code: end.code });

@@ -22,7 +22,7 @@ const ENDINGS = {
   blocked: "The assistant has ended the conversation.",
 };
 // As in text. A tool's messages come over the session's stream, in voice too.
-const CARRIED = ["tool_started", "tool_finished", "tool_refused", "progress"];
+const CARRIED = ["tool_started", "tool_finished", "tool_refused", "progress", "connection_wanted"];
 
 class Voice extends EventTarget {
   state = "off";

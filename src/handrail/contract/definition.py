@@ -57,8 +57,12 @@ class ToolDefinition:
     max_output_bytes: int | None = None
     capabilities: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    always_offer: bool = False
+    """Declared in every conversation, also where only some of many tools are."""
     rate_limit: RateLimit | None = None
     requires_auth: bool = False
+    roles: tuple[str, ...] = ()
+    """The roles of which a user needs one; none: it is for everybody."""
     availability_condition: str | None = None
     confirmation_when: str | None = None
     confirmation_channel: Literal["any", "screen"] = "any"
@@ -75,7 +79,7 @@ class ToolDefinition:
         # However it was made (`dataclasses.replace` included), a definition shares nothing that somebody could change.
         for name in ("parameters", "output_schema", "clamp", "waivers"):
             object.__setattr__(self, name, freeze(getattr(self, name)))
-        for name in ("allowed_modes", "capabilities", "tags", "dedupe_fields"):
+        for name in ("allowed_modes", "capabilities", "tags", "dedupe_fields", "roles"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ToolDefinition:
@@ -102,6 +106,7 @@ class ToolDefinition:
         """As `from_dict`, for data that was checked before, such as an artifact whose integrity was verified."""
         limit = data.get("rateLimit")
         confirmation = data.get("confirmation") or {}
+        permissions = data.get("permissions") or {}
         return cls(
             tool_id=data["toolId"],
             version=data["version"],
@@ -118,8 +123,10 @@ class ToolDefinition:
             max_output_bytes=data.get("maxOutputBytes"),
             capabilities=tuple(data.get("capabilities", ())),
             tags=tuple(data.get("tags", ())),
+            always_offer=data.get("alwaysOffer", False),
             rate_limit=limit and RateLimit(calls=limit["calls"], window_ms=limit["windowMs"], scope=limit["scope"]),
-            requires_auth=(data.get("permissions") or {}).get("requiresAuth", False),
+            requires_auth=permissions.get("requiresAuth", False),
+            roles=tuple(permissions.get("roles", ())),
             availability_condition=(data.get("availability") or {}).get("condition"),
             confirmation_when=confirmation.get("when"),
             confirmation_channel=confirmation.get("channel", "any"),
@@ -155,8 +162,10 @@ class ToolDefinition:
             "maxOutputBytes": self.max_output_bytes,
             "capabilities": list(self.capabilities),
             "tags": list(self.tags),
+            "alwaysOffer": self.always_offer,
             "rateLimit": limit and {"calls": limit.calls, "windowMs": limit.window_ms, "scope": limit.scope},
-            "permissions": {"requiresAuth": True} if self.requires_auth else None,
+            "permissions": ({"requiresAuth": True} if self.requires_auth else {})
+            | ({"roles": list(self.roles)} if self.roles else {}),
             "availability": {"condition": self.availability_condition} if self.availability_condition else None,
             "confirmation": ({"when": when} if when else {}) | ({"channel": channel} if channel != "any" else {}),
             "clamp": thaw(self.clamp),

@@ -163,6 +163,8 @@ class ImageMessage(TypedDict):
     caption: str | None
     width: int | None
     height: int | None
+    engine: str | None
+    """What has drawn it, where that is known; one whose name begins with `placeholder` is no picture of an image model."""
 
 
 ClientMessage: TypeAlias = TimeoutMessage | VoiceSessionStartMessage | ImageMessage
@@ -197,7 +199,34 @@ class Progress:
         return {"toolId": self.tool_id, **called, "text": self.text}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionWanted:
+    """A call needs a service that its user has not connected. Show `link` to that person, and keep it from the model."""
+
+    type: ClassVar[Literal["connection_wanted"]] = "connection_wanted"
+
+    connection: str
+    """The name in `[connections.NAME]`."""
+    label: str
+    """The service as people know it."""
+    tool_id: str
+    call_id: str | None
+    link: str = ""
+    """Where the person connects it; relative to the server that they use. Empty where there is none: then by the command line."""
+
+    @property
+    def command(self) -> str:
+        """What connects it on the machine of the host."""
+        return f"handrail connect {self.connection}"
+
+    @property
+    def data(self) -> dict[str, Any]:
+        called = {} if self.call_id is None else {"callId": self.call_id}
+        named = {"connection": self.connection, "label": self.label, "toolId": self.tool_id}
+        return {**named, **called, "link": self.link}
+
+
 SessionEvent: TypeAlias = (
-    ConfirmationWanted | ConfirmationRunning | LateEnvelope | IntentApplied | MessageSent | Progress
+    ConfirmationWanted | ConfirmationRunning | LateEnvelope | IntentApplied | MessageSent | Progress | ConnectionWanted
 )
 """Every event that a session yields; `match` over it is checked for completeness by a type checker."""

@@ -18,6 +18,7 @@ Trouble = tuple[str, str]
 
 SEMVER = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$"
 TOOL_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+ROLE = r"^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}$"
 NAME = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"
 
 
@@ -229,6 +230,11 @@ FIELDS: tuple[Field, ...] = (
     Field("capabilities", ListOf(Text(NAME, "a name")), "Services that the handler needs from its host, such as `kb`."),
     Field("tags", ListOf(Text()), "Words that help to find the tool."),
     Field(
+        "alwaysOffer",
+        Flag(),
+        "Whether it is declared to the model in every conversation, however many tools there are.",
+    ),
+    Field(
         "rateLimit",
         RecordField(
             (
@@ -241,7 +247,16 @@ FIELDS: tuple[Field, ...] = (
     ),
     Field(
         "permissions",
-        RecordField((Field("requiresAuth", Flag(), "Whether the user must be signed in."),)),
+        RecordField(
+            (
+                Field("requiresAuth", Flag(), "Whether the user must be signed in."),
+                Field(
+                    "roles",
+                    ListOf(Text(ROLE, "the name of a role"), non_empty=True),
+                    "The roles of which a user needs one; for others the tool does not exist.",
+                ),
+            )
+        ),
         "Who may call it.",
     ),
     Field(

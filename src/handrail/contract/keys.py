@@ -20,6 +20,14 @@ class Key:
     role: Role = "user"
     user: str | None = None
     """The only user that this key speaks for; None: any."""
+    roles: tuple[str, ...] = ()
+    """What its user may use beyond what everybody may; see `permissions.roles` of a tool."""
+    tenant: str = ""
+    """Of a signed token whose issuer has several; a key that is kept here has none."""
+    organisation: str = ""
+    """Of a signed token."""
+    expires: float = field(default=0.0, compare=False)
+    """When a signed token ends, in seconds since 1970; 0 for a key, which is kept until it is revoked."""
     created: str = field(default="", compare=False)
     """The day on which it was made, where that is known."""
 

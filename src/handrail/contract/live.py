@@ -73,7 +73,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveConfig:
-    """What a live session begins with. Tools cannot be counted on to change later, so they are chosen before."""
+    """What a live session begins with. Only some providers can change the tools later: `LiveModel.changes_tools`."""
 
     system: str = ""
     tools: Sequence[Mapping[str, Any]] = ()
@@ -318,6 +318,15 @@ class LiveConnection(Protocol):
         """Replace the connection at the next quiet moment."""
         ...
 
+    async def leave_out_results(self) -> None:
+        """The model's window is nearly full: old results of tools are no longer among what it knows. What was said stays. Nothing
+        where the provider makes room itself."""
+        ...
+
+    async def change_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> None:
+        """From now on these tools, with the instructions that speak of them. Nothing where the provider cannot do that."""
+        ...
+
     def events(self) -> AsyncIterator[LiveEvent]:
         """Everything that happens, once, in order; for one listener. Ends after `Closed`."""
         ...
@@ -351,6 +360,11 @@ class LiveModel(Protocol):
 
     @property
     def output_rate(self) -> int: ...
+
+    @property
+    def changes_tools(self) -> bool:
+        """Whether a session can be given other tools while it lasts."""
+        ...
 
     async def connect(self, config: LiveConfig) -> LiveConnection:
         """Begin a conversation; `LiveError` with a sentence if the provider cannot be had."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from enum import Enum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from handrail.contract.envelope import ToolResponse
 from handrail.contract.store import AuditedFact, AuditPosition, AuditSubject
+from handrail.contract.usage import UsageStore
 
 
 class CallRecord(NamedTuple):
@@ -40,6 +44,13 @@ class CallRecord(NamedTuple):
     """Further fields of the line."""
     subject: AuditSubject | None
     """Whose words are sealed in the line; None: nobody's."""
+    tenant: str = ""
+    raw: Any = None
+    """The arguments as the provider sent them, where that was text."""
+    parsed: bytes = b""
+    """As they were read, before defaults, clamps and repaired types, in canonical form."""
+    validation: float = 0.0
+    """How long the validator took, in seconds."""
 
 
 class AuditPort(Protocol):
@@ -135,6 +146,10 @@ class MetricsPort(Protocol):
     def session_opened(self, session_id: str) -> None: ...
     def session_closed(self, session_id: str) -> None: ...
     def turn_started(self, session_id: str) -> None: ...
+    def turn_ended(self, mode: str, tool_ms: float) -> None:
+        """A turn has ended, in which tools ran for so long."""
+        ...
+
     def session_call(self, session_id: str) -> None: ...
     @property
     def note(self) -> Callable[[CallRecord], object]:
@@ -144,6 +159,104 @@ class MetricsPort(Protocol):
     def fold(self) -> None:
         """Count what was noted."""
         ...
+
+
+class UsageKind(Enum):
+    """What the statistics by day count beside executions."""
+
+    REFUSED = "refused"
+    HELD = "held"
+    """A call waits for a person."""
+    DECLINED = "declined"
+    """A person has said no."""
+    REPLAYED = "replayed"
+    TURN_ENDED = "turn ended"
+    SESSION_CLOSED = "session closed"
+
+
+class UsageEvent(NamedTuple):
+    """Something that is counted. The tool is empty where there is none, or where its name was made up by a model."""
+
+    kind: UsageKind
+    time: float
+    session_id: str
+    tenant: str = ""
+    turn: int = 0
+    tool: str = ""
+    version: str = ""
+    gate: str = ""
+    error_type: str = ""
+    was_held: bool = False
+    """As a call it was counted before."""
+    interrupted: bool = False
+
+
+class UsagePort(Protocol):
+    """Where the statistics by day are counted. Executions reach it when the metrics are folded."""
+
+    @property
+    def note(self) -> Callable[[UsageEvent], object]: ...
+    def executed(self, record: CallRecord, *, was_held: bool = False) -> None: ...
+    async def store(self, store: UsageStore, *, now: float | None = None) -> None:
+        """Store what was counted, if it is time for it; without `now`, in any case."""
+        ...
+
+    async def close(self, store: UsageStore) -> None:
+        """Store everything, also what is counted when a session ends."""
+        ...
+
+
+class CallFacts(NamedTuple):
+    """A call as its span is told of it. Nothing of what was said is among it."""
+
+    tool: str
+    is_known: bool
+    """False where no tool has that name: a name that a model made up may hold anything."""
+    description: str | None
+    call_id: str | None
+    session_id: str
+    turn: int
+    connection: int
+    mode: str
+    provider: str | None
+    clock: Callable[[], float]
+    """Gives seconds."""
+
+
+class ChatOutcome(NamedTuple):
+    """How a request to a model ended."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    finish_reason: str | None = None
+    error: str | None = None
+    """The kind of failure, without its text."""
+
+
+class CallSpan(Protocol):
+    """The span of a call that is under way."""
+
+    def settle(self, answer: ToolResponse) -> None: ...
+
+
+class TracingPort(Protocol):
+    """Where turns, model calls and tool calls are traced. A span is whatever `begin_turn` and `begin_chat` give."""
+
+    def begin_turn(self, session_id: str, turn: int, mode: str) -> object: ...
+    def end_turn(self, span: Any, calls: int, tool_ms: float, refusals: int) -> None: ...
+    def execute_tool(self, parent: Any, facts: CallFacts) -> AbstractContextManager[CallSpan]: ...
+    def refused_by(self, gate: str) -> None: ...
+    def begin_chat(self, parent: Any, provider: str, model: str) -> object: ...
+    def end_chat(self, span: Any, outcome: ChatOutcome) -> None: ...
+    def received(self, headers: Mapping[str, str]) -> AbstractContextManager[None]:
+        """What begins in here belongs to the trace that these headers of a request name."""
+        ...
+
+    def headers(self) -> dict[str, str]:
+        """What a request to a service carries, so that it belongs to the current trace."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class Clock(Protocol):

@@ -16,9 +16,12 @@ from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol
 
 from handrail.contract.conversations import ConversationStore
+from handrail.contract.credentials import CredentialStore
+from handrail.contract.documents import DocumentStore
 from handrail.contract.errors import HandrailError
 from handrail.contract.keys import KeyStore
 from handrail.contract.server_requests import RequestStore
+from handrail.contract.usage import UsageStore
 
 Effects = Literal["none", "idempotent", "unsafe"]
 HOLD_TOKENS = 64
@@ -73,6 +76,8 @@ class SessionRecord:
     """The process that has the connection."""
     policy: Mapping[str, Any] = field(default_factory=dict)
     """What the session's policy changes in that of its host."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of tools that there are in several versions: the one that the session is pinned to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,13 +379,28 @@ class Store(Protocol):
         ...
 
     @property
+    def credentials(self) -> CredentialStore:
+        """What people have given for connections to other services, sealed."""
+        ...
+
+    @property
     def keys(self) -> KeyStore:
         """Who may use a server."""
         ...
 
     @property
+    def documents(self) -> DocumentStore:
+        """What a host keeps for its clients beside sessions."""
+        ...
+
+    @property
     def requests(self) -> RequestStore:
         """What clients of a server may bring to another process of it."""
+        ...
+
+    @property
+    def usage(self) -> UsageStore:
+        """How tools were used, by day."""
         ...
 
     async def open(self) -> None: ...
@@ -411,6 +431,10 @@ class Store(Protocol):
     async def load_session(self, session_id: str) -> SessionRecord | None: ...
     async def connect(self, session_id: str, *, registry_version: str, owner: str) -> int:
         """The next connection number of the session, which makes all older ones stale."""
+        ...
+
+    async def pinned_versions(self) -> dict[tuple[str, str], int]:
+        """How many open sessions are pinned to each (tool, version), of tools that there are in several."""
         ...
 
     async def connections(self, session_ids: Sequence[str]) -> dict[str, int]:

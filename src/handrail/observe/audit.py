@@ -20,6 +20,7 @@ from weakref import WeakSet
 import orjson
 
 from handrail.contract.ports import CallRecord
+from handrail.contract.provenance import cut_input
 from handrail.contract.store import AuditedFact, AuditPosition, AuditSubject
 from handrail.observe.chain import GAP, ChainWriter, Entry, encode, encode_name, json_substitute, seal
 from handrail.observe.reading import keys_of_executions, newest_facts
@@ -184,7 +185,7 @@ class AuditLog:
             session_id, _, duration, error_type, _, _, _, tool, turn, connection, mode, provider, call_id, key = noted[
                 :14
             ]
-            args, defaulted, redact, more, subject = noted[14:]
+            args, defaulted, redact, more, subject, _, raw, parsed, validation = noted[14:]
             fields: dict[str, Any] = {
                 "sessionId": session_id,
                 "turnId": turn,
@@ -199,6 +200,12 @@ class AuditLog:
                 "errorType": error_type,
                 "args": orjson.Fragment(args) if redact is None else redact(orjson.loads(args)),
             }
+            if validation:
+                fields["validatorMs"] = round(validation * 1000, 4)
+            if parsed != args:
+                fields["parsed"] = orjson.Fragment(parsed) if redact is None else redact(orjson.loads(parsed))
+            if redact is None and type(raw) is str:  # a text that has a secret in it cannot be shown in part
+                fields.update(cut_input(raw))
             if defaulted:
                 fields["defaulted"] = defaulted
             if more is not None:

@@ -28,6 +28,14 @@ class Exposition:
         self.sample(f"{name}_sum", total, **labels)
         self.sample(f"{name}_count", count, **labels)
 
+    def histogram(self, name: str, cumulated: Mapping[float, int], total: float, **labels: str) -> None:
+        """`cumulated` says for each bound, of which the last is infinity, how many values do not exceed it."""
+        count = 0
+        for bound, count in cumulated.items():  # the last one is that of all values
+            self.sample(f"{name}_bucket", count, **labels, le="+Inf" if bound == float("inf") else f"{bound:g}")
+        self.sample(f"{name}_sum", total, **labels)
+        self.sample(f"{name}_count", count, **labels)
+
     def render(self) -> str:
         return "\n".join(self._lines) + "\n"
 

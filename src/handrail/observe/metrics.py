@@ -5,16 +5,20 @@ somebody reads.
 
 from __future__ import annotations
 
+import logging
 import time
 from array import array
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 from handrail.contract.ports import CallRecord
 from handrail.contract.store import StoreLoad
 from handrail.observe.exposition import Exposition
 
+_LOG = logging.getLogger("handrail.metrics")
 WINDOW = 1_000
 """So many of a tool's newest calls count for percentiles."""
 MAX_TOOLS = 2_000
@@ -26,8 +30,33 @@ DECLARED_SIZE_LIMIT = 20_000
 CONTEXT_SHARE = 0.9
 _QUANTILES = (0.5, 0.95, 0.99)
 _RECENT_SESSIONS = 100
+TURN_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 12.0, 30.0)
+"""Bounds of the time in tools per turn: the budgets of a look-up and of a turn in voice are among them."""
 ContextUse: TypeAlias = tuple[str, int, int | None]
 """A session, how many tokens of its model's context it uses now, and how many the model has, where that is known."""
+
+
+class Histogram:
+    """How many values are at most as large as each of some bounds."""
+
+    __slots__ = ("_bounds", "_counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    def cumulated(self) -> dict[float, int]:
+        """By bound, the last of which is infinity: how many values do not exceed it."""
+        return dict(zip((*self._bounds, float("inf")), accumulate(self._counts), strict=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        buckets = {f"{bound:g}": count for bound, count in self.cumulated().items()}
+        return {"count": sum(self._counts), "sum": round(self.total, 6), "buckets": buckets}
 
 
 class ToolMetrics:
@@ -39,6 +68,7 @@ class ToolMetrics:
         "durations",
         "errors",
         "held",
+        "is_large",
         "size_total",
         "sizes",
         "stragglers",
@@ -57,6 +87,8 @@ class ToolMetrics:
         self.durations = array("d", bytes(8 * WINDOW))
         self.sizes = array("q", bytes(8 * WINDOW))
         self.errors: dict[str, int] = {}
+        self.is_large = False
+        """It was logged that its responses are long."""
         self.straggling = 0
         """Handlers that go on after their deadlines, now."""
         self.stragglers = 0
@@ -77,7 +109,7 @@ class ToolMetrics:
 class SessionMetrics:
     """The numbers of one session."""
 
-    __slots__ = ("calls", "ended", "peak_context", "started", "turns", "window")
+    __slots__ = ("calls", "ended", "is_full", "peak_context", "started", "turns", "window")
 
     def __init__(self, started: float) -> None:
         self.started = started
@@ -86,6 +118,8 @@ class SessionMetrics:
         self.turns = 0
         self.peak_context = 0
         self.window: int | None = None
+        self.is_full = False
+        """It used more of its model's window than there is an alarm at."""
 
     def to_dict(self, now: float) -> dict[str, Any]:
         duration = (now if self.ended is None else self.ended) - self.started
@@ -94,6 +128,7 @@ class SessionMetrics:
             "turns": self.turns,
             "duration": round(duration * 1000),
             "peakContextTokens": self.peak_context,
+            **({"contextWindow": self.window} if self.window else {}),
         }
 
 
@@ -111,10 +146,13 @@ class Metrics:
         self._turns: deque[str] = deque()
         self.turn_started: Callable[[str], None] = self._turns.append
         """A turn of this session begins."""
+        self._turn_times: dict[str, Histogram] = {}
         self._contexts: deque[ContextUse] = deque()
         self.session_context: Callable[[ContextUse], None] = self._contexts.append
         self.declared_size: Callable[[str], int | None] = lambda tool_id: None
         """How long the responses of a tool may be by its own definition, in bytes; None where it says nothing."""
+        self.versioned: Collection[str] = ()
+        """Tools that there are in several versions: each version has its own numbers, under `NAME@VERSION`."""
         self._tools: dict[str, ToolMetrics] = {}
         self._open: dict[str, SessionMetrics] = {}
         self._closed: deque[tuple[str, SessionMetrics]] = deque(maxlen=_RECENT_SESSIONS)
@@ -123,8 +161,11 @@ class Metrics:
         self._session_turns = 0
         self._peak_context = 0
         self._peak_share = 0.0
+        self._full_contexts = 0
         self._prompt_tokens = 0
         self._declaration_tokens = 0
+        self.forward: Callable[[CallRecord], None] | None = None
+        """Who else counts the calls that are folded."""
         self.store_load: Callable[[], StoreLoad] | None = None
         """The runtime says how busy its store is."""
 
@@ -133,14 +174,14 @@ class Metrics:
         """One call that got its envelope: how long it took, how it ended, how long the answer is."""
         tool = self._tools.get(tool_id) or self._new_tool(tool_id)
         tool.calls += 1
-        self._answered(tool, duration_ms, None if ok else error_type or "INTERNAL", size_chars)
+        self._answered(tool_id, tool, duration_ms, None if ok else error_type or "INTERNAL", size_chars)
 
     def ran_held(
         self, session_id: str, tool_id: str, duration_ms: float, error_type: str | None, size_chars: int
     ) -> None:
         """How a call ended that was held before, and counted then."""
         tool = self._tools.get(tool_id) or self._new_tool(tool_id)
-        self._answered(tool, duration_ms, error_type, size_chars)
+        self._answered(tool_id, tool, duration_ms, error_type, size_chars)
         self.session_call(session_id)
 
     def straggling(self, tool_id: str, running: int) -> None:
@@ -151,18 +192,36 @@ class Metrics:
 
     def refused_held(self, tool_id: str, duration_ms: float, error_type: str) -> None:
         """A person approved a call that was counted when it was held, and it was refused: a failure, and no further call."""
-        self._answered(self._tools.get(tool_id) or self._new_tool(tool_id), duration_ms, error_type, 0)
+        self._answered(tool_id, self._tools.get(tool_id) or self._new_tool(tool_id), duration_ms, error_type, 0)
 
-    @staticmethod
-    def _answered(tool: ToolMetrics, duration_ms: float, error_type: str | None, size_chars: int) -> None:
+    def _answered(
+        self, tool_id: str, tool: ToolMetrics, duration_ms: float, error_type: str | None, size_chars: int
+    ) -> None:
         slot = tool.answers % WINDOW
         tool.answers += 1
         tool.total_ms += duration_ms
         tool.size_total += size_chars
         tool.durations[slot] = duration_ms
         tool.sizes[slot] = size_chars
+        if size_chars > SIZE_LIMIT and not tool.is_large:
+            self._check_size(tool_id, tool)
         if error_type is not None:
             tool.errors[error_type] = tool.errors.get(error_type, 0) + 1
+
+    def _check_size(self, tool_id: str, tool: ToolMetrics) -> None:
+        """A long response: the first time that they are long as a rule, it is logged."""
+        words = self._size_warning(tool_id, tool)
+        if words:
+            tool.is_large = True
+            _LOG.warning("%s", words)
+
+    def _size_warning(self, name: str, tool: ToolMetrics) -> str:
+        """The sentence about a tool whose responses are long; empty if they are not."""
+        size, declared = quantile(tool.latest(tool.sizes), 0.95), self.declared_size(name)
+        limit = SIZE_LIMIT if declared is None else max(SIZE_LIMIT, min(declared, DECLARED_SIZE_LIMIT))
+        if size <= limit:
+            return ""
+        return f'Responses of "{name}" are long: P95 is {size:,} characters, more than {limit:,}.'
 
     def fold(self) -> None:
         """Count what was noted. Done by whoever reads, and by the runtime's housekeeper."""
@@ -185,9 +244,17 @@ class Metrics:
             if session is not None:
                 session.peak_context = max(session.peak_context, tokens)
                 session.window = window or session.window
-        noted = self._noted
+                if window and tokens > CONTEXT_SHARE * window and not session.is_full:
+                    session.is_full = True
+                    self._full_contexts += 1
+        noted, forward = self._noted, self.forward
         while noted:
-            session_id, tool_id, duration, error_type, size = noted.popleft()[:5]
+            record = noted.popleft()
+            if forward is not None:
+                forward(record)
+            session_id, tool_id, duration, error_type, size = record[:5]
+            if tool_id in self.versioned:
+                tool_id = f"{tool_id}@{record.tool['toolVersion']}"
             self.record(tool_id, duration, error_type is None, error_type, size)
             self.session_call(session_id)
 
@@ -196,6 +263,13 @@ class Metrics:
         if session_id not in self._open:
             self._open[session_id] = SessionMetrics(self._clock())
             self._sessions += 1
+
+    def turn_ended(self, mode: str, tool_ms: float) -> None:
+        """A turn has ended, in which tools ran for so long."""
+        times = self._turn_times.get(mode)
+        if times is None:
+            times = self._turn_times[mode] = Histogram(TURN_SECONDS)
+        times.add(tool_ms / 1000)
 
     def session_closed(self, session_id: str) -> None:
         self.fold()
@@ -238,6 +312,7 @@ class Metrics:
                 "systemPromptTokens": self._prompt_tokens,
                 "toolDeclTokens": self._declaration_tokens,
                 "peakTokens": self._peak_context,
+                "alarms": self._full_contexts,
             },
             "loopDetection": self._loop_detection(),
             "tools": {
@@ -251,6 +326,7 @@ class Metrics:
                 }
                 for name, tool in tools
             },
+            "turnToolTime": {mode: times.to_dict() for mode, times in sorted(self._turn_times.items())},
             "sessions": self._session_facts(),
             "warnings": self.warnings(),
         }
@@ -262,10 +338,9 @@ class Metrics:
         for name, tool in sorted(self._tools.items()):
             if tool.straggling:
                 found.append(f'"{name}" has {tool.straggling} handlers that go on after their deadline.')
-            size, declared = quantile(tool.latest(tool.sizes), 0.95), self.declared_size(name)
-            limit = SIZE_LIMIT if declared is None else max(SIZE_LIMIT, min(declared, DECLARED_SIZE_LIMIT))
-            if size > limit:
-                found.append(f'Responses of "{name}" are long: P95 is {size:,} characters, more than {limit:,}.')
+            words = self._size_warning(name, tool)
+            if words:
+                found.append(words)
         if self._peak_share > CONTEXT_SHARE:
             found.append(
                 f"A session used {self._peak_share:.0%} of its model's context window, more than {CONTEXT_SHARE:.0%}."
@@ -279,41 +354,48 @@ class Metrics:
         tools = sorted(self._tools.items())
         text.family("handrail_tool_calls_total", "counter", "Calls that got an envelope.")
         for name, tool in tools:
-            text.sample("handrail_tool_calls_total", tool.calls, tool=name)
+            text.sample("handrail_tool_calls_total", tool.calls, **_labels(name))
         text.family("handrail_tool_held_total", "counter", "Those of them that had to wait for a person.")
         for name, tool in tools:
-            text.sample("handrail_tool_held_total", tool.held, tool=name)
+            text.sample("handrail_tool_held_total", tool.held, **_labels(name))
         text.family("handrail_tool_stragglers", "gauge", "Handlers that go on after their deadlines now.")
         for name, tool in tools:
-            text.sample("handrail_tool_stragglers", tool.straggling, tool=name)
+            text.sample("handrail_tool_stragglers", tool.straggling, **_labels(name))
         text.family("handrail_tool_stragglers_total", "counter", "Handlers that went on after their deadlines.")
         for name, tool in tools:
-            text.sample("handrail_tool_stragglers_total", tool.stragglers, tool=name)
+            text.sample("handrail_tool_stragglers_total", tool.stragglers, **_labels(name))
         text.family("handrail_tool_errors_total", "counter", "Calls that ended in a failure, by error type.")
         for name, tool in tools:
             for kind, count in sorted(tool.errors.items()):
-                text.sample("handrail_tool_errors_total", count, tool=name, type=kind)
+                text.sample("handrail_tool_errors_total", count, **_labels(name), type=kind)
         text.family(
             "handrail_tool_duration_seconds", "summary", f"Duration of calls; quantiles over the last {WINDOW}."
         )
         for name, tool in tools:
             seconds = [value / 1000 for value in tool.latest(tool.durations)]
             text.summary(
-                "handrail_tool_duration_seconds", _quantiles(seconds), tool.total_ms / 1000, tool.answers, tool=name
+                "handrail_tool_duration_seconds",
+                _quantiles(seconds),
+                tool.total_ms / 1000,
+                tool.answers,
+                **_labels(name),
             )
         text.family(
             "handrail_tool_response_characters", "summary", f"Size of responses; quantiles over the last {WINDOW}."
         )
         for name, tool in tools:
             sizes = _quantiles(tool.latest(tool.sizes))
-            text.summary("handrail_tool_response_characters", sizes, tool.size_total, tool.answers, tool=name)
+            text.summary("handrail_tool_response_characters", sizes, tool.size_total, tool.answers, **_labels(name))
         for label, part in (("avg", "Average"), ("p95", "P95")):
             family = f"handrail_tool_response_tokens_{label}"
             text.family(
                 family, "gauge", f"{part} of estimated tokens (characters / 4) over the last {WINDOW} responses."
             )
             for name, tool in tools:
-                text.sample(family, _token_facts(tool.tokens())[label], tool=name)
+                text.sample(family, _token_facts(tool.tokens())[label], **_labels(name))
+        text.family("handrail_turn_tool_seconds", "histogram", "Time in tools per turn that has ended, by mode.")
+        for mode, times in sorted(self._turn_times.items()):
+            text.histogram("handrail_turn_tool_seconds", times.cumulated(), times.total, mode=mode)
         self._expose_totals(text)
         return text.render()
 
@@ -333,6 +415,12 @@ class Metrics:
                 self._declaration_tokens,
             ),
             ("handrail_context_peak_tokens", "gauge", "The largest context of any session.", self._peak_context),
+            (
+                "handrail_context_alarms_total",
+                "counter",
+                "Sessions that used more than nine tenths of their model's window.",
+                self._full_contexts,
+            ),
             ("handrail_context_peak_ratio", "gauge", "The largest share of a model's window in use.", self._peak_share),
         ):
             text.family(name, kind, meaning)
@@ -361,6 +449,11 @@ class Metrics:
             "active": {name: session.to_dict(now) for name, session in newest},
             "recent": {name: session.to_dict(now) for name, session in self._closed},
         }
+
+
+def _labels(name: str) -> dict[str, str]:
+    tool, _, version = name.partition("@")
+    return {"tool": tool, "version": version} if version else {"tool": tool}
 
 
 def quantile(ordered: Sequence[Any], share: float) -> Any:

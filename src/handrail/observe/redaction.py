@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from handrail.contract.errors import SchemaError
+from handrail.contract.provenance import REDACTED
 from handrail.schema.explain import Steps, compile_matcher
 from handrail.schema.pattern_cost import pattern_cost, pattern_work
 from handrail.schema.secrets import SecretHolders, is_bare
 from handrail.schema.subschemas import Json, LocalRefs, in_place, is_trivial, walk
 
-REDACTED = "[redacted]"
 MAX_DEPTH = 64
 # More than the values of 64 KiB of arguments, at less than half a microsecond each.
 MAX_STEPS = 40_000

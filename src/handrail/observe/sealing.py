@@ -28,7 +28,7 @@ PUBLIC = frozenset(
         *("callId", "idempotencyKey", "ledgerKey", "confirmationId", "duplicateOf", "approver", "approvedVia"),
         *("toolId", "toolVersion", "category", "duration", "ok", "errorType", "gate", "rule", "limit"),
         *("defaulted", "clamped", "repaired", "recovered", "finishedAt", "state", "previousVersion"),
-        *("calls", "retrieval", "refusals"),
+        *("calls", "retrieval", "refusals", "validator", "validatorMs"),
     }
 )
 """Fields that Handrail itself fills, never with what somebody said. Every other field of a named user's line is sealed."""

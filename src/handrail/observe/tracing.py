@@ -1,100 +1,212 @@
-"""OpenTelemetry spans of tool calls, by the GenAI conventions, when `handrail[otel]` is installed. Without it
-`tracer_or_none` gives None and nothing is imported. No argument, result or exception text goes into a span.
+"""OpenTelemetry: turns, model calls and tool calls as spans by the GenAI conventions, and the duration of tool calls as a
+histogram. It needs `handrail[otel]` and an SDK, which the host has configured or `OTEL_*` describes; otherwise nothing of
+OpenTelemetry is imported and the runtime has no tracing at all. No argument, result, prompt or exception text goes into a span.
+
+The conventions are still in development, so their names stand here as they are used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from handrail.contract.envelope import ToolResponse
+from handrail.contract.ports import CallFacts, ChatOutcome
+
 _SCOPE = "handrail"
+_LOG = logging.getLogger("handrail.tracing")
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Tracing:
+    """The port `TracingPort` on OpenTelemetry. `owned` are providers that it made itself, and shuts down."""
+
+    def __init__(self, tracer_provider: Any = None, meter_provider: Any = None, owned: tuple[Any, ...] = ()) -> None:
+        self._trace = trace = import_module("opentelemetry.trace")
+        self._propagate = import_module("opentelemetry.propagate")
+        self._context = import_module("opentelemetry.context")
+        self._tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
+        self._error = trace.Status(trace.StatusCode.ERROR)
+        meter = import_module("opentelemetry.metrics").get_meter(_SCOPE, meter_provider=meter_provider)
+        self._durations = meter.create_histogram(
+            "gen_ai.execute_tool.duration",
+            unit="s",
+            description="Duration of tool calls.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self._owned = owned
+
+    # ----------------------------------------------------------------------------------------------------- turns
+    def begin_turn(self, session_id: str, turn: int, mode: str) -> object:
+        """The span of a turn, under whatever is current: a request that named its trace, or a span of the host."""
+        return self._tracer.start_span(
+            "invoke_agent",
+            kind=self._trace.SpanKind.INTERNAL,
+            attributes={
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.conversation.id": session_id,
+                "handrail.turn": turn,
+                "handrail.mode": mode,
+            },
+        )
+
+    def end_turn(self, span: Any, calls: int, tool_ms: float, refusals: int) -> None:
+        span.set_attributes({"handrail.calls": calls, "handrail.tool_ms": tool_ms, "handrail.refusals": refusals})
+        span.end()
+
+    # ----------------------------------------------------------------------------------------------------- calls
+    @contextmanager
+    def execute_tool(self, parent: Any, facts: CallFacts) -> Iterator[ToolSpan]:
+        """A span around one call, under the span of its turn; what the handler traces becomes its child."""
+        name = facts.tool if facts.is_known else "(unknown)"
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": name,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": facts.call_id,
+            "gen_ai.tool.description": facts.description,
+            "gen_ai.conversation.id": facts.session_id,
+            "handrail.turn": facts.turn,
+            "handrail.connection": facts.connection,
+            "handrail.mode": facts.mode,
+            "handrail.provider": facts.provider,
+        }
+        started = facts.clock()
+        span = ToolSpan(name, self._error)
+        with self._tracer.start_as_current_span(
+            f"execute_tool {name}",
+            context=None if parent is None else self._trace.set_span_in_context(parent),
+            kind=self._trace.SpanKind.INTERNAL,
+            attributes={name: value for name, value in attributes.items() if value is not None},
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span.span:
+            try:
+                yield span
+            except BaseException as error:
+                span.fail(type(error).__qualname__)  # its name only: the text may hold arguments
+                raise
+            finally:
+                self._durations.record(facts.clock() - started, span.measured)
+
+    def refused_by(self, gate: str) -> None:
+        """The call that is current was refused by this gate."""
+        self._trace.get_current_span().set_attribute("handrail.gate", gate)
+
+    # ---------------------------------------------------------------------------------------------------- models
+    def begin_chat(self, parent: Any, provider: str, model: str) -> object:
+        """The span of one request to a model, under that of its turn."""
+        return self._tracer.start_span(
+            f"chat {model}",
+            context=None if parent is None else self._trace.set_span_in_context(parent),
+            kind=self._trace.SpanKind.CLIENT,
+            attributes={
+                "gen_ai.operation.name": "chat",
+                "gen_ai.provider.name": provider,
+                "gen_ai.request.model": model,
+            },
+        )
+
+    def end_chat(self, span: Any, outcome: ChatOutcome) -> None:
+        if outcome.input_tokens or outcome.output_tokens:
+            span.set_attribute("gen_ai.usage.input_tokens", outcome.input_tokens)
+            span.set_attribute("gen_ai.usage.output_tokens", outcome.output_tokens)
+        if outcome.finish_reason is not None:
+            span.set_attribute("gen_ai.response.finish_reasons", [outcome.finish_reason])
+        if outcome.error is not None:
+            span.set_attribute("error.type", outcome.error)
+            span.set_status(self._error)
+        span.end()
+
+    # --------------------------------------------------------------------------------------------------- context
+    @contextmanager
+    def received(self, headers: Mapping[str, str]) -> Iterator[None]:
+        """What begins in here belongs to the trace that a request names (`traceparent`), if it names one."""
+        token = self._context.attach(self._propagate.extract(headers))
+        try:
+            yield
+        finally:
+            self._context.detach(token)
+
+    def headers(self) -> dict[str, str]:
+        """What a request to a service carries, so that it belongs to the current trace."""
+        carrier: dict[str, str] = {}
+        self._propagate.inject(carrier)
+        return carrier
+
+    def close(self) -> None:
+        """Send what waits, and stop the providers that were made here."""
+        for provider in self._owned:
+            provider.shutdown()
 
 
 class ToolSpan:
-    """The span of one call. `settle` says how it ended; one that is not settled ended well."""
+    """The span of one call, and what its duration is counted by."""
 
-    __slots__ = ("_error", "_span")
+    __slots__ = ("_error", "measured", "span")
 
-    def __init__(self, span: Any, error: Any) -> None:
-        self._span = span
+    def __init__(self, tool: str, error: Any) -> None:
+        self.span: Any = None
+        self.measured: dict[str, str] = {"gen_ai.tool.name": tool}
         self._error = error
 
-    def settle(
-        self, *, error_type: str | None = None, gate: str | None = None, replayed: bool = False, held: bool = False
-    ) -> None:
-        """How the call ended: its error type, the gate that refused it, whether it was answered from an earlier run."""
-        facts: dict[str, Any] = {}
-        if gate is not None:
-            facts["handrail.gate"] = gate
-        if replayed:
-            facts["handrail.replayed"] = True
-        if held:
-            facts["handrail.held"] = True
-        if error_type is not None:
-            facts["error.type"] = str(error_type)
-            self._span.set_status(self._error)
-        self._span.set_attributes(facts)
+    def settle(self, answer: ToolResponse) -> None:
+        """How the call ended: its error type, whether it is held, whether it was answered from an earlier run."""
+        for name in ("replayed", "clamped", "repaired", "truncated"):
+            if answer.meta.get(name):
+                self.span.set_attribute(f"handrail.{name}", True)
+        error = answer.error
+        if error is not None and error.confirmation_request is not None:
+            self.span.set_attribute("handrail.held", True)
+        elif error is not None:
+            self.fail(error.type.value)
+
+    def fail(self, error_type: str) -> None:
+        self.measured["error.type"] = error_type
+        self.span.set_attribute("error.type", error_type)
+        self.span.set_status(self._error)
 
 
-class ToolTracer:
-    """Makes the spans of tool calls."""
-
-    __slots__ = ("_error", "_internal", "_tracer")
-
-    def __init__(self, trace: Any, provider: Any = None) -> None:
-        self._tracer = trace.get_tracer(_SCOPE, tracer_provider=provider)
-        self._error = trace.Status(trace.StatusCode.ERROR)
-        self._internal = trace.SpanKind.INTERNAL
-
-    @contextmanager
-    def execute_tool(
-        self,
-        tool: str,
-        *,
-        call_id: str | None = None,
-        description: str | None = None,
-        session_id: str | None = None,
-        turn: int | None = None,
-        connection: int | None = None,
-        mode: str | None = None,
-        provider: str | None = None,
-    ) -> Iterator[ToolSpan]:
-        """A span around one call; what the handler traces becomes its child."""
-        attributes = {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": tool,
-            "gen_ai.tool.type": "function",
-            "gen_ai.tool.call.id": call_id,
-            "gen_ai.tool.description": description,
-            "gen_ai.conversation.id": session_id,
-            "handrail.turn": turn,
-            "handrail.connection": connection,
-            "handrail.mode": mode,
-            "handrail.provider": provider,
-        }
-        known = {name: value for name, value in attributes.items() if value is not None}
-        with self._tracer.start_as_current_span(
-            f"execute_tool {tool}",
-            kind=self._internal,
-            attributes=known,
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            wrapped = ToolSpan(span, self._error)
-            try:
-                yield wrapped
-            except BaseException as error:
-                # Its name only: the text may hold arguments.
-                wrapped.settle(error_type=type(error).__qualname__)
-                raise
-
-
-def tracer_or_none(provider: Any = None) -> ToolTracer | None:
-    """The tracer, bound to `provider` or to the global one; None where OpenTelemetry is not installed."""
-    try:
-        trace = import_module("opentelemetry.trace")
-    except ImportError:
+def tracing_or_none() -> Tracing | None:
+    """Tracing for a host that has configured an SDK; None if it has not. Nothing is imported to find out."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None or isinstance(trace.get_tracer_provider(), (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
         return None
-    return ToolTracer(trace, provider)
+    return Tracing()
+
+
+def tracing_of(environment: Mapping[str, str]) -> Tracing | None:
+    """Tracing as `OTEL_*` describes it, sent by OTLP over HTTP; None if they name no endpoint, or the packages are missing."""
+    named = [
+        environment.get(name, "") for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    ]
+    is_off = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    exporter = environment.get("OTEL_TRACES_EXPORTER", "otlp").strip().lower()
+    if is_off or not any(named) or exporter == "none":
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415  # an extra
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+        from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    except ImportError:
+        _LOG.warning(
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but nothing is traced: "
+            'tracing needs the extra "otel"; run `pip install "handrail[otel]"`.'
+        )
+        return None
+    spans = TracerProvider(shutdown_on_exit=False)
+    spans.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    owned: tuple[Any, ...] = (spans,)
+    numbers = None
+    if environment.get("OTEL_METRICS_EXPORTER", "otlp").strip().lower() != "none":
+        reader = PeriodicExportingMetricReader(OTLPMetricExporter())
+        numbers = MeterProvider([reader], shutdown_on_exit=False)
+        owned = (spans, numbers)
+    return Tracing(spans, numbers, owned)

@@ -110,7 +110,7 @@ def _listed(definitions: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _of_snapshot(snapshot: Snapshot, embedder: EmbedsTexts | None) -> _Kept:
-    key = (snapshot.version, tuple(snapshot.tools), id(embedder))
+    key = (snapshot.key, tuple(snapshot.tools), id(embedder))
     return _lately(key, ()) or _keep(key, _made(tuple(snapshot), embedder, ()))
 
 

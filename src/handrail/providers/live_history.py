@@ -25,6 +25,9 @@ _MAX_CHARACTERS = 200_000
 _MAX_UTTERANCE = 16_000
 _MAX_KINDS = 100
 _MAX_SEEN = 2_000
+_KEPT_RESULTS = 2
+"""The newest results, which the model may still be speaking of."""
+RESULT_LEFT_OUT = "This old result is no longer sent, to save room."
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 
 
@@ -52,6 +55,20 @@ class SpokenHistory:
             self._size -= self._entries.popleft()[2]
         if owed is not None:
             self.owed = owed
+
+    def leave_out_results(self) -> bool:
+        """In the place of every result but the newest few, how its call ended and a note; whether there was any."""
+        results = [place for place, (_, entry, _) in enumerate(self._entries) if isinstance(entry, Answer)]
+        changed = False
+        for place in results[:-_KEPT_RESULTS]:
+            number, entry, size = self._entries[place]
+            assert isinstance(entry, Answer)
+            if "leftOut" not in entry.envelope:
+                short = Answer(entry.call, left_out_envelope(entry.envelope))
+                self._entries[place] = (number, short, _size(short))
+                self._size += _size(short) - size
+                changed = True
+        return changed
 
     def since(self, mark: int) -> list[LiveEntry]:
         return [entry for number, entry, _ in self._entries if number >= mark]
@@ -106,6 +123,13 @@ def count_unknown(kind: str, counters: LiveCounters) -> None:
 
 def as_text(envelope: Mapping[str, Any]) -> str:
     return orjson.dumps(envelope, default=dict).decode()
+
+
+def left_out_envelope(envelope: Mapping[str, Any]) -> dict[str, Any]:
+    """How a call ended, and that the rest is not sent any more."""
+    error = envelope.get("error")
+    ended = {"ok": bool(envelope.get("ok"))} | ({"error": {"type": error["type"]}} if error else {})
+    return {**ended, "leftOut": RESULT_LEFT_OUT}
 
 
 def late_note(answer: Answer) -> str:

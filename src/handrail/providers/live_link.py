@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Any, Protocol
@@ -105,6 +105,8 @@ class LiveTransport(Protocol):
     def answers(self, answers: Sequence[Answer], scheduling: Scheduling) -> list[dict[str, Any]]: ...
     def interrupt(self) -> list[dict[str, Any]]: ...
     def truncate(self, played_ms: int) -> list[dict[str, Any]]: ...
+    def change_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]: ...
+    def leave_out_results(self) -> bool: ...
 
 
 class LiveLink:
@@ -174,6 +176,14 @@ class LiveLink:
 
     async def truncate(self, played_ms: int) -> None:
         self._command(lambda: self._transport.truncate(played_ms))
+
+    async def change_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> None:
+        self._command(lambda: self._transport.change_tools(system, tools))
+
+    async def leave_out_results(self) -> None:
+        """A provider that keeps every item is given a new conversation, at the next quiet moment, without them."""
+        if self._transport.leave_out_results():
+            await self.rotate()
 
     async def rotate(self) -> None:
         self._leave(0.0, self._limits.reply_seconds)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from handrail.contract.call import IdScope
 from handrail.contract.model import ModelError, ModelEvent, ModelRequest
+from handrail.providers.context_windows import context_window
 from handrail.providers.event_stream import (
     Decoder,
     LineDecoder,
@@ -135,7 +136,7 @@ class StreamingModel:
 
     @property
     def context_window(self) -> int | None:
-        return None
+        return context_window(self.provider, self._name)
 
     async def close(self) -> None:
         await self._endpoint.close()

@@ -46,6 +46,11 @@ class Artifact:
     provider_file: ProviderFile
 
 
+def versioned_name(tool_id: str, version: str) -> str:
+    """What one version of a tool is called where there are several."""
+    return f"{tool_id}@{version}"
+
+
 def render(head: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> bytes:
     """The bytes of an artifact: sealed, one tool per line."""
     first = orjson.dumps({"format": FORMAT, "seal": f"sha256:{_ZEROS}", **head})

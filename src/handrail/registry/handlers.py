@@ -1,7 +1,8 @@
 """From an entry of the artifact to the code that runs: read once, hash checked, executed from those very bytes.
 
 A directory tool becomes a small package of its own, made of the files that the artifact names and no others, so files
-beside the handler are imported relatively and two tools' files never meet. A decorated tool is found in its module.
+beside the handler are imported relatively and two tools' files never meet. A decorated tool is found in its module. A tool
+of an MCP server has no code here: it is called through the host's service for such servers.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from handrail.authoring.json_values import to_json
 from handrail.authoring.modules import module_of, module_source
 from handrail.authoring.reference import collection_root, collections
 from handrail.authoring.registration import registration_of
-from handrail.authoring.source import PROJECT
+from handrail.authoring.source import PROJECT, UPSTREAM_CAPABILITY, UpstreamTool
 from handrail.contract.errors import ArtifactError, HandlerChanged, RegistryError
 
-Kind = Literal["directory", "function", "class"]
+Kind = Literal["directory", "function", "class", "mcp"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +61,15 @@ class HandlerCode:
     name: str = ""
     services: Mapping[str, str] = field(default_factory=dict)
     digest: str = ""
+    upstream: UpstreamTool | None = None
 
     def load(self) -> Handler:
         """Run the module and take what it exports; `RegistryError` with a sentence if that fails."""
         try:
             if self.kind == "directory":
                 return _directory_handler(self)
+            if self.upstream is not None:
+                return _upstream_handler(self.upstream)
             return _module_handler(self)
         except RegistryError:
             raise
@@ -80,6 +84,9 @@ def verified_code(entry: Mapping[str, Any], root: str | None, *, production: boo
     handler = entry["handler"]
     tool_id, kind = entry["toolId"], handler["kind"]
     hashes: Mapping[str, str] = handler["files"]
+    if kind == "mcp":
+        upstream = UpstreamTool(handler["server"], handler["tool"], handler["pin"], entry["sideEffects"] == "writes")
+        return HandlerCode(tool_id=tool_id, kind=kind, sources={}, place="", digest=entry["hash"], upstream=upstream)
     if kind == "directory":
         folder = f"{_root_of(handler, root, tool_id)}/{_one_step(handler['folder'], tool_id)}"
         sources = {name: _read_beside(folder, _one_step(name, tool_id), tool_id) for name in hashes}
@@ -215,6 +222,13 @@ def _directory_handler(code: HandlerCode) -> Handler:
         preview=getattr(module, "preview", None),
         reconcile=getattr(module, "reconcile", None),
     )
+
+
+def _upstream_handler(upstream: UpstreamTool) -> Handler:
+    async def execute(args: dict[str, Any], ctx: Any) -> Any:
+        return await getattr(ctx, UPSTREAM_CAPABILITY).call(upstream, args, ctx)
+
+    return Handler(kind="mcp", execute=execute, is_async=True)
 
 
 def _module_handler(code: HandlerCode) -> Handler:

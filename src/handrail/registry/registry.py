@@ -7,18 +7,25 @@ theirs. Handlers are run by the pipeline and by nothing else.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from handrail.authoring.modules import look_in
 from handrail.contract.definition import Mode
-from handrail.contract.errors import ArtifactError, HandlerChanged, NotLocked, RegistryError
+from handrail.contract.errors import ArtifactError, ConfigError, HandlerChanged, NotLocked, RegistryError
 from handrail.registry.artifact import Artifact, ProviderFile, read_artifact
 from handrail.registry.handlers import verified_code
+from handrail.registry.host_policy import NO_HOST_POLICY, HostPolicy
 from handrail.registry.snapshot import LoadedTool, Snapshot
+from handrail.registry.version_rules import VersionRules
 from handrail.schema.validator import JSONSCHEMA_RS, SchemaCompiler
+
+_LOG = logging.getLogger("handrail.registry")
+_MAX_NAMED = 50
 
 Environment = Literal["development", "production"]
 ARTIFACT_NAME = "tool_registry.json"
@@ -37,6 +44,7 @@ class Registry:
         self._compiler = compiler
         self._locked = False
         self._tools_root: Path | None = None
+        self._host = NO_HOST_POLICY
         self.refused: Mapping[str, str] = {}
         """Tools that were left out because their handler changed since the build → what is told of them."""
 
@@ -50,21 +58,23 @@ class Registry:
         compiler: SchemaCompiler = JSONSCHEMA_RS,
         refuse_one: bool = False,
         tools_root: str | Path | None = None,
+        host: HostPolicy = NO_HOST_POLICY,
     ) -> Registry:
         """Read the artifact, check its seal and every handler's hash.
 
         `validators="eager"` compiles every schema now instead of at a tool's first call. `environment` is
         `HANDRAIL_ENV` unless given. A handler that changed since the build is an error, unless `refuse_one` says that in
         production its tool is left out and named in `refused`, so that the others are served. An artifact names the folder
-        of its tools; one that lies outside the artifact's own folder is believed only if `tools_root` names the same.
+        of its tools; one that lies outside the artifact's own folder is believed only if `tools_root` names the same. `host`
+        is what this host changes in its tools, and which of several versions its sessions use.
         """
         where = Path(path).absolute()  # a process may change its folder before it reloads
         setting = environment or environment_from(os.environ.get("HANDRAIL_ENV"))  # noqa: TID251  # its documented default
         refused: dict[str, str] | None = {} if refuse_one and setting == "production" else None
         tools = None if tools_root is None else Path(tools_root).absolute()
-        generation = _read(where, setting, validators, compiler, refused, tools)
+        generation = _read(where, setting, validators, compiler, refused, tools, host)
         made = cls(where, generation, environment=setting, validators=validators, compiler=compiler)
-        made._tools_root = tools
+        made._tools_root, made._host = tools, host
         made.refused = refused or {}
         return made
 
@@ -87,6 +97,11 @@ class Registry:
 
     def lock(self) -> None:
         """From now on nothing changes but by `reload` in development, and snapshots can be taken."""
+        if not self._locked:
+            names = list(self.generation.tools)
+            rest = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+            named, commit = ", ".join(names[:_MAX_NAMED]), self.git_commit or "none"
+            _LOG.info("Registry %s, commit %s, %d tools: %s%s", self.version, commit, len(names), named, rest)
         self._locked = True
 
     @property
@@ -107,12 +122,31 @@ class Registry:
         """Load a new generation beside the old one. In development only."""
         if self._environment == "production":
             raise RegistryError(
-                "A registry is not reloaded in production; start the process again to take a new build in."
+                "A registry is not reloaded in production; `handrail deploy` lets servers take a new build in."
             )
-        self.generation = _read(
-            self._path, self._environment, self._validators, self._compiler, tools_root=self._tools_root
-        )
+        self.take(self.read_again())
         return self.generation
+
+    def read_again(self) -> Snapshot:
+        """The artifact as it is now, as a generation that nobody uses yet; `RegistryError` if it cannot be used."""
+        return _read(
+            self._path,
+            self._environment,
+            self._validators,
+            self._compiler,
+            tools_root=self._tools_root,
+            host=self._host,
+        )
+
+    def take(self, generation: Snapshot) -> None:
+        """Sessions that are opened or resumed from now on use this generation. In development the open ones have to be resumed;
+        in production they keep theirs until they end or are resumed."""
+        self.generation = generation
+
+    @property
+    def path(self) -> Path:
+        """Where the artifact is."""
+        return self._path
 
     @property
     def version(self) -> str:
@@ -171,20 +205,21 @@ def _read(
     compiler: SchemaCompiler,
     refused: dict[str, str] | None = None,
     tools_root: Path | None = None,
+    host: HostPolicy = NO_HOST_POLICY,
 ) -> Snapshot:
     """One generation. A changed handler is an error, or noted in `refused` where that is given and others are left."""
     # Loading makes many objects and no garbage; collecting in between would make large catalogues cost more per tool.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        artifact = read_artifact(path)
-        if any(entry["handler"]["kind"] != "directory" for entry in artifact.entries):
+        artifact = host.applied(read_artifact(path))
+        if any(entry["handler"]["kind"] not in ("directory", "mcp") for entry in artifact.entries):
             look_in(
                 path.parent, first=False
             )  # decorated tools are modules of the project that the artifact was built in
         production = environment == "production"
         root = None if _is_foreign(artifact, tools_root) else str(artifact.tools_root)
-        tools = {}
+        loaded: dict[str, dict[str, LoadedTool]] = {}
         for entry in artifact.entries:
             try:
                 code = verified_code(entry, root, production=production)
@@ -193,15 +228,41 @@ def _read(
                     raise
                 refused[entry["toolId"]] = str(error)
                 continue
-            tools[entry["toolId"]] = LoadedTool(entry, code, compiler)
+            loaded.setdefault(entry["toolId"], {})[entry["version"]] = LoadedTool(entry, code, compiler)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         # Sealed, and still not what a build writes.
         raise ArtifactError(f'"{path.name}" has a tool that cannot be read ({error}); run `handrail build`.') from None
     finally:
         if collecting:
             gc.enable()
-    snapshot = Snapshot(artifact, tools)
+    snapshot = _snapshot(artifact, loaded, host.versions, refused or {})
     if validators == "eager":
         for tool in snapshot:
             _ = tool.validator, tool.output_validator
     return snapshot
+
+
+def _snapshot(
+    artifact: Artifact,
+    loaded: Mapping[str, dict[str, LoadedTool]],
+    rules: Mapping[str, VersionRules],
+    refused: Mapping[str, str],
+) -> Snapshot:
+    """The view with the default version of each tool. Of a tool with a handler that is refused, no version is served."""
+    kept = {name: versions for name, versions in loaded.items() if name not in refused}
+    for name in rules:
+        if name not in kept and name not in refused:
+            near = get_close_matches(name, list(kept), n=1)
+            hint = f'; did you mean "{near[0]}"?' if near else "."
+            raise ConfigError(f'[versions.{name}] is for a tool "{name}", which there is not{hint}')
+    chosen = {
+        name: rules.get(name, VersionRules(tool=name)).resolved(versions)
+        for name, versions in kept.items()
+        if len(versions) > 1 or name in rules
+    }
+    tools = {
+        name: versions[chosen[name].default] if name in chosen else next(iter(versions.values()))
+        for name, versions in kept.items()
+    }
+    several = {name: versions for name, versions in kept.items() if len(versions) > 1}
+    return Snapshot(artifact, tools, versions=several, rules=chosen)

@@ -33,6 +33,7 @@ from handrail.runtime.envelopes import AuditTrail, declined_again, declined_answ
 from handrail.runtime.known_calls import Entry
 from handrail.runtime.ledger_lookup import LedgerLookup, UnconfirmedClaims, settle_from_row, sleep_unless
 from handrail.runtime.policy import Policy
+from handrail.runtime.statistics import CallStatistics
 from handrail.runtime.turns import pair_of
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Approvals:
         "_store",
         "_trail",
         "_unconfirmed",
+        "_usage",
     )
 
     def __init__(
@@ -92,8 +94,10 @@ class Approvals:
         log: logging.Logger,
         crash: Callable[[str], None],
         spawn: Callable[[Coroutine[Any, Any, Any]], None],
+        usage: CallStatistics | None = None,
     ) -> None:
         self._store = store
+        self._usage = usage
         self._sessions = sessions
         self._confirmations = confirmations
         self._claims = claims
@@ -243,6 +247,8 @@ class Approvals:
             known = session.holds.get(pair_of(hold))
             entry = known[1] if known is not None else Entry.of(hold.tool, "", hold_id=hold.hold_id)
             self._confirmations.decline(session, moved, entry, answer)
+            if self._usage is not None:
+                self._usage.declined(session, moved)
         return answer
 
     async def show_again(self, hold: Hold, token: object) -> dict[str, Any] | None:

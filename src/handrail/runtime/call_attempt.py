@@ -145,8 +145,12 @@ class Attempt:
     exact: str = field(default="", init=False)
     """The digest of all arguments; `digest` is that of the tool's `dedupeFields`, where it names some."""
     ordinal: int = field(default=1, init=False)
+    validation: float = field(default=0.0, init=False)
+    """How long the validator took, in seconds."""
     defaulted: tuple[str, ...] = field(default=(), init=False)
     clamped: tuple[str, ...] = field(default=(), init=False)
+    requested: Mapping[str, Any] = field(default=FrozenDict(), init=False)
+    """The arguments before some of them were clamped; empty if none was."""
     repaired: bool = field(default=False, init=False)
     asked_by: str | None = field(default=None, init=False)
     """The gate of the host that wants a person to approve it."""
@@ -159,6 +163,8 @@ class Attempt:
     intents: list[Intent] | None = field(default=None, init=False)
     """What the handler asked for through its capabilities; None if nothing."""
     write: Write | None = field(default=None, init=False)
+    handed_out: tuple[str, ...] = field(default=(), init=False, repr=False)
+    """Tokens of the user that the handler was given: they leave the call by no way that others can read."""
 
 
 Check = Callable[[Attempt], "Refusal | None"]

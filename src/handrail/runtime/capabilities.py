@@ -1,5 +1,5 @@
 """The small capabilities that every runtime has without any set-up: messaging, voice, audio, audit,
-secrets and the local time.
+secrets, the local time and the client.
 
 Each is a `PerCall`: the context makes the port for its own call when a handler first asks for it, so that a port knows
 whose call it serves and nothing has to be passed in. A host that gives an object of its own under one of these names
@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from handrail.contract.errors import UsageError
-from handrail.contract.events import ClientMessage, MessageSent, SessionEvent
+from handrail.contract.credentials import ConnectionNeeded, ConnectionsPort
+from handrail.contract.errors import ErrorType, ToolError, UsageError
+from handrail.contract.events import ClientMessage, ConnectionWanted, MessageSent, SessionEvent
 from handrail.contract.fields import shown
 from handrail.contract.frozen import freeze
 from handrail.contract.intents import Intent, IntentType
+from handrail.runtime.client_port import ClientPort
 from handrail.runtime.local_time import LocalTime
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ MESSAGES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
         "caption": (str, _NOTHING),
         "width": (int, _NOTHING),
         "height": (int, _NOTHING),
+        "engine": (str, _NOTHING),
     },
 }
 
@@ -72,6 +75,7 @@ def built_in(secrets: Mapping[str, str] | None = None) -> dict[str, PerCall]:
         "audit": PerCall(Notes),
         "secrets": PerCall(lambda attempt: Secrets(attempt, kept)),
         "local_time": PerCall(LocalTime),
+        "client": PerCall(ClientPort),
     }
 
 
@@ -90,19 +94,21 @@ def tell(session: Session, event: SessionEvent) -> None:
 class Messaging:
     """`send` puts a message for the user's client on the session's events."""
 
-    __slots__ = ("_sent", "_session")
+    __slots__ = ("_attempt", "_sent")
 
     def __init__(self, attempt: Attempt) -> None:
-        self._session = attempt.session
+        self._attempt = attempt
         self._sent = 0
 
     def send(self, message: Mapping[str, Any]) -> Sent:
         """Send one of the known messages; `UsageError` if it is none. It is sent at once: awaiting the answer is optional."""
+        if self._attempt.handed_out:
+            message = without_tokens(message, self._attempt.handed_out)
         checked = checked_message(message)
         self._sent += 1
         if self._sent > MAX_MESSAGES:
             raise UsageError(f"One call sends at most {MAX_MESSAGES} messages; put what belongs together into one.")
-        tell(self._session, MessageSent(checked))
+        tell(self._attempt.session, MessageSent(checked))
         return Sent()
 
 
@@ -175,26 +181,106 @@ class Notes:
             return
         attempt = self._attempt
         core, session = attempt.session.core, attempt.session
+        if attempt.handed_out:
+            data = without_tokens(data, attempt.handed_out)
         fields = {"callId": attempt.call.call_id, "idempotencyKey": attempt.key, "toolId": attempt.plan.tool_id}
         core.trail.note(NOTE_PREFIX + event, session, {**core.trail.who(session), **fields, **_noted(data)})
 
 
 class Secrets:
-    """The host's secrets, for tools that list `secrets` among their capabilities. They are shown by no `repr`."""
+    """The host's secrets, and the tokens of the call's own user, for tools that list `secrets` among their capabilities. They are
+    shown by no `repr`, and what a tool was given is struck out wherever it writes it: see `struck_out`."""
 
-    __slots__ = ("_allowed", "_kept", "_tool")
+    __slots__ = ("_attempt", "_kept")
 
     def __init__(self, attempt: Attempt, kept: Mapping[str, str]) -> None:
-        definition = attempt.plan.definition
-        self._tool = definition.tool_id
-        self._allowed = "secrets" in definition.capabilities
+        self._attempt = attempt
         self._kept = kept
 
     def get(self, name: str) -> str | None:
-        """The secret of this name, whatever the case of its letters; None if the host has none."""
-        if not self._allowed:
-            raise UsageError(f'"{self._tool}" reads a secret; add "secrets" to the "capabilities" in its schema.json.')
+        """The host's secret of this name, whatever the case of its letters; None if the host has none."""
+        self._check()
         return self._kept.get(name.lower())
+
+    async def token(self, connection: str) -> str:
+        """The access token of the user of this call for `[connections.NAME]`, valid now. Another user's cannot be asked for.
+
+        Where the user has not connected it, the call ends in AUTH, and the person is shown where to connect; let it pass."""
+        port, tenant, user = self._whose(connection)
+        try:
+            given = await port.token(tenant, user, connection)
+        except ConnectionNeeded:
+            self._want(port, connection)
+            raise
+        attempt = self._attempt
+        attempt.handed_out = (*attempt.handed_out, given.value)
+        return given.value
+
+    def token_now(self, connection: str) -> str:
+        """`token` for a plain handler, which runs in a thread and cannot await."""
+        loop = self._attempt.session.core.loop
+        if loop is None:
+            raise UsageError("The runtime is not open.")
+        return asyncio.run_coroutine_threadsafe(self.token(connection), loop).result()
+
+    async def refused(self, connection: str, token: str) -> None:
+        """The service did not take this token although it should be valid: the next `token` is a new one."""
+        port, tenant, user = self._whose(connection)
+        await port.refused(tenant, user, connection, token)
+
+    def _whose(self, connection: str) -> tuple[ConnectionsPort, str, str]:
+        self._check()
+        attempt = self._attempt
+        session, tool = attempt.session, attempt.plan.tool_id
+        port = session.core.connections
+        if port is None or connection not in port.names:
+            raise UsageError(f'"{tool}" uses the connection {shown(connection)}; add [connections.{connection}].')
+        if not port.is_for(connection, tool):
+            raise UsageError(f'"tools" in [connections.{connection}] does not name "{tool}".')
+        if not session.user:
+            label = port.label(connection)
+            raise ToolError(ErrorType.AUTH, f'"{label}" is connected by each person, and this session has no user.')
+        return port, session.tenant, session.user
+
+    def _want(self, port: ConnectionsPort, connection: str) -> None:
+        attempt = self._attempt
+        event = ConnectionWanted(
+            connection=connection,
+            label=port.label(connection),
+            tool_id=attempt.plan.tool_id,
+            call_id=attempt.call.call_id,
+            link=port.link(connection),
+        )
+        tell(attempt.session, event)
+
+    def _check(self) -> None:
+        definition = self._attempt.plan.definition
+        if "secrets" not in definition.capabilities:
+            tool = definition.tool_id
+            raise UsageError(f'"{tool}" reads a secret; add "secrets" to the "capabilities" in its schema.json.')
+
+
+STRUCK_OUT = "[token]"
+"""What stands where a tool has written a token that it was given."""
+
+
+def struck_out(text: str, handed_out: tuple[str, ...]) -> str:
+    """A text without the tokens that the call was given."""
+    for token in handed_out:
+        text = text.replace(token, STRUCK_OUT)
+    return text
+
+
+def without_tokens(value: Any, handed_out: tuple[str, ...]) -> Any:
+    """A value of JSON without the tokens that the call was given; what is none is left as it is."""
+    if isinstance(value, str):
+        return struck_out(value, handed_out)
+    if isinstance(value, Mapping):
+        return {
+            struck_out(name, handed_out) if isinstance(name, str) else name: without_tokens(one, handed_out)
+            for name, one in value.items()
+        }
+    return [without_tokens(one, handed_out) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def checked_message(message: object) -> ClientMessage:

@@ -44,7 +44,7 @@ from handrail.runtime.envelopes import (
     running,
     unknown_answer,
 )
-from handrail.runtime.execution import Execution, ResultRules, checked_result, failure_of
+from handrail.runtime.execution import Execution, ResultRules, checked_result, failure_of, settled_result
 from handrail.runtime.gates import give_back_budget, give_back_loop_count, switched_off
 from handrail.runtime.known_calls import Aliases, Entry, alias_of
 from handrail.runtime.ledger_lookup import LedgerLookup, OwnClaims, settle_from_row
@@ -315,6 +315,7 @@ class LedgerClaims:
             response = ToolResponse(False, None, ToolFailure(ErrorType.CANCELLED, message, False, plan.writes))
         except Exception as error:  # noqa: BLE001  # an author's code may raise anything
             response = ToolResponse(False, None, failure_of(error, plan.definition, voice=False))
+        response, _ = settled_result(response, b"", attempt)
         error_type = None if response.error is None else response.error.type.value
         self._answers.audit_call("late_result", attempt, milliseconds_since(started), error_type)
         if write is None or plan.effects != "unsafe" or not response.ok:
@@ -542,7 +543,9 @@ def _stored_intents(session: Session, intents: Sequence[Intent]) -> tuple[Block 
     after = StateController(session.state.snapshot())
     block: Block | None = None
     for intent in intents:
-        if after.apply_intent(intent).applied and intent.type == IntentType.BLOCK_USER and session.user is not None:
+        if after.apply_intent(intent).applied and intent.type == IntentType.BLOCK_USER:
             until = int(intent.fields["until"] * 1000)
-            block = Block(tenant=session.tenant, user=session.user, until=max(until, block.until) if block else until)
+            block = Block(
+                tenant=session.tenant, user=session.blocked_as, until=max(until, block.until) if block else until
+            )
     return block, dict(after.snapshot())

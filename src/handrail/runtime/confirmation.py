@@ -37,6 +37,7 @@ from handrail.runtime.execution import Execution
 from handrail.runtime.gates import admit, ask_host, give_back_budget, prepare
 from handrail.runtime.known_calls import Aliases, Entry, alias_of, args_digest, attach_id, call_id_of, key_of
 from handrail.runtime.ledger_lookup import LedgerLookup
+from handrail.runtime.statistics import CallStatistics
 from handrail.runtime.turns import TurnRecord, pair_of
 from handrail.schema.strict_json import read_arguments
 
@@ -80,6 +81,7 @@ class Confirmations:
         "_spawn",
         "_store",
         "_trail",
+        "_usage",
     )
 
     def __init__(
@@ -95,8 +97,10 @@ class Confirmations:
         log: logging.Logger,
         crash: Callable[[str], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
+        usage: CallStatistics | None = None,
     ) -> None:
         self._store = store
+        self._usage = usage
         self._answers = answers
         self._execution = execution
         self._lookup = lookup
@@ -146,7 +150,9 @@ class Confirmations:
         if asked.hold_id != new.hold_id:
             give_back_budget(attempt)  # somebody has asked for the same meanwhile, and has paid for it
         else:
-            self._metrics.held(plan.tool_id)
+            self._metrics.held(plan.metric_name)
+            if self._usage is not None:
+                self._usage.held(attempt)
         if there is not None and there[0].hold_id == asked.hold_id:
             entry = there[1]
         session.holds[pair] = (asked, entry)
@@ -378,8 +384,10 @@ class Confirmations:
                 )
                 unknown = True
         redact = attempt.plan.redact
-        masked = attempt.args if redact is None else redact(attempt.args)
-        text = render(attempt.plan.definition, attempt.args, facts, masked)
+        # In the order in which they are stored: whoever is shown the request again must see the same text.
+        args = orjson.loads(attempt.canonical)
+        masked = args if redact is None else redact(args)
+        text = render(attempt.plan.definition, args, facts, masked)
         if unknown:
             return f"{text}\n{NOT_LOOKED_UP}", ""
         return text, "" if facts is None else text_of_facts(facts)

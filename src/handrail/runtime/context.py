@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from handrail.contract.definition import Mode
 from handrail.contract.events import Progress
 from handrail.runtime.call_attempt import Attempt
-from handrail.runtime.capabilities import PerCall, tell
+from handrail.runtime.capabilities import PerCall, struck_out, tell
 
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
@@ -51,6 +53,28 @@ class SessionView:
 
 
 _LOG = logging.getLogger("handrail.tool")
+
+
+class _TokenFreeLog(logging.LoggerAdapter[logging.Logger]):
+    def __init__(self, attempt: Attempt) -> None:
+        super().__init__(_LOG, {})
+        self._attempt = attempt
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        handed_out = self._attempt.handed_out
+        if not handed_out:
+            super().log(level, msg, *args, **kwargs)
+        elif self.isEnabledFor(level):
+            error = kwargs.pop("exc_info", None)
+            text = (
+                str(msg) % (args[0] if len(args) == 1 and isinstance(args[0], Mapping) else args) if args else str(msg)
+            )
+            error = sys.exc_info()[1] if error is True else error
+            if isinstance(error, BaseException):
+                text += "\n" + "".join(traceback.format_exception(error)).rstrip()
+            self.logger.log(level, "%s", struck_out(text, handed_out), **kwargs)
+
+
 _MAX_PROGRESS_CHARACTERS = 500
 _PROGRESS_AT_ONCE, _PROGRESS_PER_SECOND = 20.0, 10.0
 """How many notes on its progress a call may give at once, and how many more each second."""
@@ -122,8 +146,16 @@ class Context:
         return self._attempt.session.core.clock.time()
 
     @property
-    def log(self) -> logging.Logger:
-        return _LOG
+    def trace_headers(self) -> Mapping[str, str]:
+        """Headers (`traceparent`) for a request to a service, so that it belongs to this call's trace; empty without tracing."""
+        tracing = self._attempt.session.core.tracing
+        return tracing.headers() if tracing is not None else {}
+
+    @property
+    def log(self) -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
+        """The log of tools; what it is given by a tool that reads secrets is written without the tokens of its user."""
+        has_tokens = "secrets" in self._attempt.plan.definition.capabilities
+        return _TokenFreeLog(self._attempt) if has_tokens else _LOG
 
     def progress(self, text: str) -> None:
         """Tell the user how the work goes on: in some words, now and then. What comes too thick and fast is left out."""
@@ -132,9 +164,13 @@ class Context:
         left = min(_PROGRESS_AT_ONCE, left + (now - since) * _PROGRESS_PER_SECOND)
         self._progress = (left - 1 if left >= 1 else left), now
         if left >= 1:
-            said = str(text)[:_MAX_PROGRESS_CHARACTERS]
+            said = struck_out(str(text), self._attempt.handed_out)[:_MAX_PROGRESS_CHARACTERS]
             call_id = self._attempt.call.call_id
-            tell(self._attempt.session, Progress(tool_id=self.tool.id, call_id=call_id, text=said))
+            session = self._attempt.session
+            tell(session, Progress(tool_id=self.tool.id, call_id=call_id, text=said))
+            bridge = session.clients.get(call_id) if session.clients is not None else None
+            if bridge is not None:
+                bridge.progress_text(said)
 
     @property
     def capabilities(self) -> Mapping[str, bool]:

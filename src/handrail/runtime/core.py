@@ -17,13 +17,14 @@ from time import perf_counter
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
+from handrail.contract.credentials import ConnectionsPort
 from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ConfigError, SessionEnded, UsageError
 from handrail.contract.events import IntentApplied
 from handrail.contract.gates import Gate
 from handrail.contract.intents import Intent
-from handrail.contract.ports import AuditPort, Clock, DurableAudit, MetricsPort
+from handrail.contract.ports import AuditPort, Clock, DurableAudit, MetricsPort, TracingPort, UsagePort
 from handrail.contract.store import (
     Approval,
     AuditSubject,
@@ -46,17 +47,22 @@ from handrail.runtime.gates import checked_gates
 from handrail.runtime.housekeeper import Housekeeper
 from handrail.runtime.known_calls import Aliases
 from handrail.runtime.ledger_lookup import LedgerLookup, OwnClaims, UnconfirmedClaims
+from handrail.runtime.pinned_versions import check_pins, choose_versions, gone_sentence, pinned_snapshot, repin
 from handrail.runtime.pipeline import Pipeline
 from handrail.runtime.plan import Meaning, Plans, RedactorFactory
 from handrail.runtime.policy import Policy
 from handrail.runtime.rates import Rates
+from handrail.runtime.requirements import check_capabilities, has_conditions
 from handrail.runtime.runner import Runner
-from handrail.runtime.services import Services, absent_capability
-from handrail.runtime.session import Client, Session
+from handrail.runtime.services import Services
+from handrail.runtime.session import Client, Session, roles_of
 from handrail.runtime.session_restore import restore
 from handrail.runtime.shutdown import let_writes_end, name_of
 from handrail.runtime.state import StateController
+from handrail.runtime.statistics import CallStatistics
+from handrail.runtime.traced import TracedAnswers, TracedExecution, TracedPipeline, TracedTurns
 from handrail.runtime.turns import Turns
+from handrail.runtime.user_blocks import block_user
 from handrail.runtime.write_path import WritePath
 from handrail.schema.condition import load_engine
 
@@ -80,8 +86,16 @@ class RuntimeCore:
         capability_checks: bool = True,
         meaning: Meaning | None = None,
         gates: Sequence[Gate] = (),
+        tracing: TracingPort | None = None,
+        usage: Callable[[str], UsagePort | None] | None = None,
+        connections: ConnectionsPort | None = None,
     ) -> None:
+        """`usage` makes the statistics by day for the owner of that name; without it there are none."""
         self.registry = registry
+        self.connections = connections
+        """What people have connected; None where nothing is configured."""
+        self.tracing = tracing
+        """None where nobody configured any: then nothing on a call's way knows of it."""
         self.store = store
         self.audit = audit
         self.durable_audit = audit if isinstance(audit, DurableAudit) else None
@@ -103,20 +117,25 @@ class RuntimeCore:
         self.unsaved_blocks: dict[tuple[str, str], int] = {}
         self.runner = Runner(self.policy.workers, self._late, metrics.straggling)
         self.trail = AuditTrail(audit, self.log)
-        self.answers = Answers(self.trail, metrics, clock)
         jitter = random.Random().random  # noqa: S311
-        self.execution = Execution(self.runner, self.capabilities, clock, jitter, self.log)
+        self.usage = usage(self.owner) if usage is not None else None
+        self.statistics = CallStatistics(self.usage, audit.clock) if self.usage is not None else None
+        answering = self.trail, metrics, clock, self.statistics
+        executing = self.runner, self.capabilities, clock, jitter, self.log
+        self.answers = TracedAnswers(tracing, *answering) if tracing else Answers(*answering)
+        self.execution = TracedExecution(tracing, *executing) if tracing else Execution(*executing)
         self.own_claims = OwnClaims(self.owner)
-        self.turns = Turns(self)
+        self.turns = TracedTurns(self, tracing) if tracing else Turns(self)
         self._make_write_path()
-        self.pipeline = Pipeline(self, self.answers, self.execution)
+        parts = self, self.answers, self.execution
+        self.pipeline = TracedPipeline(*parts, tracing) if tracing else Pipeline(*parts)
         self.housekeeper = Housekeeper(self)
         self.sessions: dict[str, Session] = {}
         self.forgettings = 0
         """How often somebody was forgotten, as far as this process knows."""
         self._redactors = redactors
         self._meaning = meaning
-        self._plans: dict[tuple[str, tuple[str, ...]], Plans] = {}
+        self._plans: dict[tuple[str, tuple[str, ...], frozenset[str]], Plans] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._housekeeper: asyncio.Task[None] | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -127,7 +146,7 @@ class RuntimeCore:
         self._opened = False
         self._closing = False
         if capability_checks:
-            self._check_capabilities()
+            check_capabilities(registry.entries(), self.capabilities, self.services)
 
     def _make_write_path(self) -> None:
         """The parts of steps 9 to 16, each made of those that it may use."""
@@ -146,6 +165,7 @@ class RuntimeCore:
             log=self.log,
             crash=self.crash,
             spawn=self.spawn,
+            usage=self.statistics,
         )
         self.claims = LedgerClaims(
             store,
@@ -175,6 +195,7 @@ class RuntimeCore:
             log=self.log,
             crash=self.crash,
             spawn=self.spawn,
+            usage=self.statistics,
         )
         self.write_path = WritePath(
             store, clock, self.answers, self.lookup, self.aliases, self.confirmations, self.claims, self.turns
@@ -207,7 +228,7 @@ class RuntimeCore:
     async def _open_store(self) -> None:
         if not self.registry.locked:
             self.registry.lock()
-        if any("availability" in entry or "when" in entry.get("confirmation", {}) for entry in self.registry.entries()):
+        if has_conditions(self.registry.entries()):
             await asyncio.to_thread(load_engine)  # most of a second that no call should wait for
         await self.store.open()
         try:
@@ -215,6 +236,9 @@ class RuntimeCore:
             await self.housekeeper.learn()
             await self.audit_recovery.compare()
             await self.audit_recovery.recover()
+            sentence = gone_sentence(self.registry.snapshot(), await self.store.pinned_versions())
+            if sentence is not None:
+                self.log.warning("%s They get another version when they are resumed.", sentence)
         except BaseException:
             await self.store.close()
             raise
@@ -229,6 +253,8 @@ class RuntimeCore:
         finally:
             await self.services.close()
             self._closing = False
+            if self.tracing is not None:
+                await asyncio.to_thread(self.tracing.close)  # it may wait for a collector
 
     def running_calls(self) -> list[str]:
         """The calls whose handlers run now, stragglers included, as an operator finds them in the audit. Any thread may ask."""
@@ -244,7 +270,7 @@ class RuntimeCore:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         finish, store_ids = self.claims.store_unstored, self.aliases.store_unstored
-        for write in (finish, store_ids, self.housekeeper.write_behind, self.save_blocks):
+        for write in (finish, store_ids, self.housekeeper.write_behind, self.save_blocks, self._store_usage):
             try:
                 await write()
             except StoreUnavailable as error:
@@ -262,6 +288,22 @@ class RuntimeCore:
             self.log.warning("%s", error)
         await self.store.close()
         self.audit.close()
+
+    async def _store_usage(self) -> None:
+        if self.usage is not None:
+            await self.usage.close(self.store.usage)
+
+    async def take_registry(self, generation: Snapshot) -> None:
+        """Use these tools for sessions that are opened or resumed from now on; `UsageError` if this host lacks what they need,
+        `RegistryError` if they lack a version that open sessions are pinned to. Then everything stays as it is."""
+        check_capabilities(generation.entries, self.capabilities, self.services)
+        await check_pins(generation, self.store)
+        if has_conditions(generation.entries):
+            await asyncio.to_thread(load_engine)
+        before = self.registry.version
+        self.registry.take(generation)
+        facts = {"registryVersion": generation.version, "previousVersion": before, "tools": len(generation)}
+        self.audit.emit("registry", {**facts, "ok": True})
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Let something happen beside the calls."""
@@ -295,15 +337,23 @@ class RuntimeCore:
         """A new session, pinned to the registry as it is now."""
         if mode not in ("text", "voice"):
             raise UsageError(f'"{mode}" is not a mode; choose "text" or "voice".')
+        facts = dict(attributes or {})
+        if "roles" in facts:
+            facts["roles"] = sorted(roles_of(facts))  # as it is stored
         await self.open()
+        session_id = f"ses_{secrets.token_hex(12)}"
         snapshot = self.registry.snapshot()
+        pins: Mapping[str, str] = {}
+        if snapshot.versions:
+            pins = choose_versions(snapshot, session_id, tenant, user, facts)
+            snapshot = snapshot.pinned(pins)
         rules = self._session_policy(policy)
         session = self._make(
-            id=f"ses_{secrets.token_hex(12)}",
+            id=session_id,
             token=secrets.token_urlsafe(24),
             user=user,
             tenant=tenant,
-            attributes=dict(attributes or {}),
+            attributes=facts,
             state=StateController({"mode": mode}),
             snapshot=snapshot,
             policy=rules,
@@ -320,6 +370,7 @@ class RuntimeCore:
                 registry_version=snapshot.version,
                 owner=self.owner,
                 policy=rules.changes_from(self.policy),
+                versions=pins,
             ),
             _new_subject() if user is not None else None,
         )
@@ -328,7 +379,7 @@ class RuntimeCore:
             self.blocks = {**self.blocks, (tenant, user): opened.blocked_until}
         self.sessions[session.id] = session
         self.metrics.session_opened(session.id)
-        self.trail.audit_session("session_start", session)
+        self.trail.audit_session("session_start", session, **({"versions": dict(pins)} if pins else {}))
         return session
 
     async def resume_session(
@@ -348,8 +399,28 @@ class RuntimeCore:
         record = await self._authentic(session_id, token)
         if not record.active:
             raise SessionEnded("The session has ended; open a new one.")
+        return await self._resume(record, token, restored_calls, policy)
+
+    async def take_session(self, session_id: str, *, renew: bool = False) -> Session | None:
+        """The session for a host that has found out itself whose it is, and gave its token to nobody: as it is here, or resumed
+        from wherever it was; with `renew` in any case, so that it has the newest registry. None if it has ended."""
+        await self.open()
+        session = self.sessions.get(session_id)
+        if session is not None and self.has_connection(session) and not renew:
+            return session
+        record = await self.store.load_session(session_id)
+        return await self._resume(record, "") if record is not None and record.active else None
+
+    async def _resume(
+        self,
+        record: SessionRecord,
+        token: str,
+        restored_calls: Sequence[str] | None = None,
+        policy: Policy | Mapping[str, Any] | None = None,
+    ) -> Session:
+        session_id = record.session_id
         async with self._resuming.setdefault(session_id, asyncio.Lock()):
-            snapshot = self.registry.snapshot()
+            snapshot, gone = self._pinned_for(record)
             connection = await self.store.connect(session_id, registry_version=snapshot.version, owner=self.owner)
             session = self.sessions.get(session_id)
             # A connection that the store made unheard is ours all the same.
@@ -361,7 +432,8 @@ class RuntimeCore:
             rules = self._session_policy(policy) if policy is not None else None
             if session is not None:
                 rules = rules or session.policy
-                session.reattach(connection, snapshot, self._plans_for(snapshot, rules, session.user), rules)
+                plans = self._plans_for(snapshot, rules, session.user, session.roles)
+                session.reattach(connection, snapshot, plans, rules)
                 await self._known(session)
             else:
                 rules = rules or self._policy_of(record)
@@ -377,10 +449,27 @@ class RuntimeCore:
                 confirmations=self.confirmations,
             )
         session.dirty = True
+        if snapshot.pins != record.versions:
+            await repin(self, session, gone)
         if before != snapshot.version:
             self.trail.audit_session("session_repinned", session, previousVersion=before)
         self.trail.audit_session("session_resume", session)
         return session
+
+    async def set_roles(self, session: Session, roles: Collection[str]) -> None:
+        """The user has these roles from now on: what they may use changes with the next call and the next offer."""
+        facts = {**session.attributes, "roles": sorted(roles)}
+        now = roles_of(facts)
+        if now == session.roles:
+            return
+        # Stored first: whoever resumes the session elsewhere must not find roles that were taken away.
+        await self.store.save_sessions([(session.id, session.connection, {"attributes": facts})])
+        session.attributes, session.roles, session.hidden = facts, now, {}
+        session.plans = self._plans_for(session.snapshot, session.policy, session.user, now)
+        self.trail.audit_session("session_roles", session, roles=facts["roles"])
+
+    def _pinned_for(self, record: SessionRecord) -> tuple[Snapshot, dict[str, str]]:
+        return pinned_snapshot(self.registry.snapshot(), record)
 
     async def lost_connection(self, session: Session, connection: int | None) -> bool:
         """The store has a newer connection than this one. Whether it was made here; else another process has the session."""
@@ -398,7 +487,9 @@ class RuntimeCore:
         record = await self._authentic(session_id, token)
         if not record.active:
             raise SessionEnded("The session has ended; open a new one.")
-        session = self._from_record(record, token, self.registry.snapshot(), self._policy_of(record), record.connection)
+        session = self._from_record(
+            record, token, self._pinned_for(record)[0], self._policy_of(record), record.connection
+        )
         session.enter_turn(record.current_turn, perf_counter()).restore(record.counters)
         return session
 
@@ -409,7 +500,7 @@ class RuntimeCore:
         session = self.sessions.get(session_id)
         if session is None:
             rules = self._policy_of(record)
-            session = self._from_record(record, token, self.registry.snapshot(), rules, record.connection)
+            session = self._from_record(record, token, self._pinned_for(record)[0], rules, record.connection)
             session = await self._known(session)
         client = Client(self, session_id, session.events_queue)
         holds = await self.store.holds(session_id, (HoldState.PENDING,))
@@ -449,6 +540,8 @@ class RuntimeCore:
     async def interrupt(self, session: Session, call_ids: Collection[str] | None = None) -> None:
         if call_ids is None:
             session.interruptions += 1  # what waits for its start is cancelled there
+            if session.turn is not None and not session.turn.ended:
+                session.turn.interrupted = True
         for attempt, task in list(session.running.items()):
             if call_ids is not None and attempt.call.call_id not in call_ids:
                 continue
@@ -480,7 +573,7 @@ class RuntimeCore:
         try:
             await self.save(session)
             self.sessions.pop(session.id, None)
-            self.metrics.session_closed(session.id)
+            self.left_session(session)
         finally:
             if not session.events_queue.is_closed:
                 session.events_queue.close()
@@ -503,10 +596,16 @@ class RuntimeCore:
         if session.user is not None:
             self.unsaved_blocks.pop((session.tenant, session.user), None)
         self.sessions.pop(session.id, None)
-        self.metrics.session_closed(session.id)
+        self.left_session(session)
         if not session.events_queue.is_closed:
             session.events_queue.close()
             self.trail.audit_session("session_end", session)
+
+    def left_session(self, session: Session) -> None:
+        """This process has a session no more: it has ended, or another process may go on with it."""
+        self.metrics.session_closed(session.id)
+        if self.statistics is not None:
+            self.statistics.session_closed(session)
 
     def has_connection(self, session: Session) -> bool:
         """Whether the session's model stream is attached to this process."""
@@ -530,7 +629,8 @@ class RuntimeCore:
         if record is None:
             return None
         rules = self._policy_of(record)
-        made = await self._known(self._from_record(record, "", self.registry.snapshot(), rules, record.connection))
+        snapshot, _ = self._pinned_for(record)
+        made = await self._known(self._from_record(record, "", snapshot, rules, record.connection))
         made.enter_turn(record.current_turn, perf_counter()).restore(record.counters)
         return made
 
@@ -547,12 +647,13 @@ class RuntimeCore:
                 "ok": verdict.applied,
                 "callId": attempt.call.call_id,
                 "toolId": attempt.plan.tool_id,
+                "toolVersion": attempt.plan.version,
             }
             self.trail.note("intent", session, {**self.trail.who(session), **fields, "reason": verdict.reason})
             if not verdict.applied:
                 continue
-            if intent.type == "BLOCK_USER" and session.user is not None:
-                self._block((session.tenant, session.user), int(intent.fields["until"] * 1000), stored)
+            if intent.type == "BLOCK_USER":
+                self._block((session.tenant, session.blocked_as), int(intent.fields["until"] * 1000), stored)
             session.dirty = True
             session.events_queue.emit(IntentApplied(intent))
 
@@ -562,6 +663,12 @@ class RuntimeCore:
         if not stored:
             self.unsaved_blocks[whom] = until
             self.spawn(self._save_blocks_now())
+
+    async def block_user(self, user: str, seconds: float, *, tenant: str = "") -> float:
+        """Block a user for so long from now on; a longer block stays. The time at which it ends, in seconds since 1970."""
+        until = await block_user(self, user, seconds, tenant)
+        self._block((tenant, user), until, stored=True)
+        return until / 1000
 
     async def _save_blocks_now(self) -> None:
         try:
@@ -584,14 +691,6 @@ class RuntimeCore:
 
     # Inside
 
-    def _check_capabilities(self) -> None:
-        """A host that lacks what a tool needs fails at start, not at the first call."""
-        for entry in self.registry.entries():
-            given = (*self.capabilities, *self.services.names)
-            missing = [name for name in entry.get("capabilities", ()) if name not in given]
-            if missing:
-                raise UsageError(absent_capability(entry["toolId"], missing[0], {*given, *self.services.configured}))
-
     def _session_policy(self, policy: Policy | Mapping[str, Any] | None) -> Policy:
         if policy is None or isinstance(policy, Policy):
             return self._checked(policy) if policy is not None else self.policy
@@ -611,18 +710,26 @@ class RuntimeCore:
             self.log.warning("The policy of session %s is not understood here: %s", record.session_id, error)
             return self.policy
 
-    def _make(self, *, snapshot: Snapshot, policy: Policy, user: str | None, **facts: Any) -> Session:
-        plans = self._plans_for(snapshot, policy, user)
-        return Session(self, snapshot=snapshot, plans=plans, policy=policy, user=user, **facts)
+    def _make(
+        self, *, snapshot: Snapshot, policy: Policy, user: str | None, attributes: Mapping[str, Any], **facts: Any
+    ) -> Session:
+        plans = self._plans_for(snapshot, policy, user, roles_of(attributes))
+        return Session(self, snapshot=snapshot, plans=plans, policy=policy, user=user, attributes=attributes, **facts)
 
-    def _plans_for(self, snapshot: Snapshot, policy: Policy, user: str | None) -> Plans:
+    def _plans_for(self, snapshot: Snapshot, policy: Policy, user: str | None, roles: frozenset[str]) -> Plans:
         allowed = policy.tools_of(user)
-        key = (snapshot.version, allowed)
+        asked = roles & snapshot.roles  # others make no difference
+        key = (snapshot.key, allowed, asked)
         plans = self._plans.get(key) if policy is self.policy else None
         if plans is None:
-            plans = Plans(snapshot, policy, self.trail.observe, self._redactors, allowed, self._meaning, self.gates)
+            plans = Plans(
+                snapshot, policy, self.trail.observe, self._redactors, allowed, self._meaning, self.gates, asked
+            )
             if policy is self.policy:
-                self._plans = {known: kept for known, kept in self._plans.items() if known[0] == snapshot.version}
+                of_version = snapshot.version
+                self._plans = {
+                    known: kept for known, kept in self._plans.items() if known[0].partition("/")[0] == of_version
+                }
                 self._plans[key] = plans
         return plans
 

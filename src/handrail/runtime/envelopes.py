@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from handrail.contract.call import Call
 from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.ports import AuditPort, CallRecord, Clock, DurableAudit, MetricsPort
+from handrail.contract.provenance import REDACTED, cut_input
 from handrail.contract.store import Hold, StoreUnavailable
 from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule, milliseconds_since
 from handrail.runtime.gates import budget_left, give_back_budget
 from handrail.runtime.known_calls import Entry, call_id_of, key_of
 from handrail.runtime.policy import BUILT_IN_GATES
+from handrail.runtime.statistics import CallStatistics
 
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
+    from handrail.runtime.turns import TurnRecord
 
 _COUNTED_GATES = frozenset({"find", "parse", "replay", "session", "mode", "availability", "validate"})
 """The gates of the first eight steps. Too many refusals by them, or by gates of the host, in a turn are a loop."""
@@ -61,12 +67,14 @@ class AuditTrail:
                 "provider": call.provider,
                 "duration": duration,
                 **_refusal_fields(refusal, _message(attempt, refusal)),
+                **_input_fields(attempt),
             },
         )
 
     def audit_unknown(self, session: Session, call: Call, refusal: Refusal, duration: float) -> None:
         name = call.name[:128] if isinstance(call.name, str) else None
         fields = {"callId": call.call_id, "toolId": name, "provider": call.provider, "duration": duration}
+        fields.update(_unplanned_input(call.args, hides=bool(session.policy.redact)))
         # The name is the model's own, and may be anything that was said.
         self.note("refusal", session, {**self.who(session), **fields, **_refusal_fields(refusal)}, private=("toolId",))
 
@@ -88,6 +96,9 @@ class AuditTrail:
             "idempotencyKey": key_of(hold),
             "ledgerKey": hold.ledger_key,
         }
+        plan = session.plans[hold.tool]
+        if plan is not None:
+            fields["toolVersion"] = plan.version
         if approver is not None:
             fields["approver"] = approver
         if approved_via is not None:
@@ -120,6 +131,28 @@ class AuditTrail:
             "registryVersion": session.snapshot.version,
             "mode": session.mode,
         }
+
+
+def _input_fields(attempt: Attempt) -> dict[str, Any]:
+    """What exactly was refused, for debugging. Where a tool has secrets, only what could be read and so be looked into."""
+    plan = attempt.plan
+    raw: Any = attempt.call.args
+    if plan.redact is not None:
+        raw = plan.redact(orjson.loads(attempt.raw_digest) if attempt.raw_digest else "")
+    facts: dict[str, Any] = {"validator": plan.audit_fields["validator"]}
+    if attempt.validation:
+        facts["validatorMs"] = round(attempt.validation * 1000, 4)
+    return {**cut_input(raw), **facts}
+
+
+def _unplanned_input(raw: Any, *, hides: bool) -> dict[str, Any]:
+    """The same where no tool says what is secret. The log masks names in objects; in other text it cannot find them."""
+    if hides and isinstance(raw, str):
+        try:
+            raw = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            return {"input": REDACTED}
+    return cut_input(raw)
 
 
 def _message(attempt: Attempt, refusal: Refusal) -> str:
@@ -156,9 +189,12 @@ class StartOver(Exception):
 class Answers:
     """Makes the envelopes of one runtime."""
 
-    __slots__ = ("_clock", "_metrics", "_note_call", "_note_line", "_now", "_trail")
+    __slots__ = ("_clock", "_metrics", "_note_call", "_note_line", "_now", "_trail", "_usage")
 
-    def __init__(self, trail: AuditTrail, metrics: MetricsPort, clock: Clock) -> None:
+    def __init__(
+        self, trail: AuditTrail, metrics: MetricsPort, clock: Clock, usage: CallStatistics | None = None
+    ) -> None:
+        self._usage = usage
         self._trail = trail
         self._metrics = metrics
         self._clock = clock
@@ -169,6 +205,7 @@ class Answers:
         """The envelope of a refusal. A `free` one does not count towards the refusals that make a loop."""
         give_back_budget(attempt)
         turn = attempt.turn
+        turn.refused += 1
         attempt.session.counted(turn)  # refusals, and identical calls that are refused, count after a restart too
         if not free and (refusal.gate in _COUNTED_GATES or refusal.gate not in BUILT_IN_GATES):
             turn.refusals += 1
@@ -177,29 +214,42 @@ class Answers:
         duration = milliseconds_since(attempt.started)
         error = refusal.failure()
         if attempt.held:
-            self._metrics.refused_held(attempt.plan.tool_id, duration, error.type.value)
+            self._metrics.refused_held(attempt.plan.metric_name, duration, error.type.value)
         else:
-            self._metrics.record(attempt.plan.tool_id, duration, False, error.type.value, 0)
+            self._metrics.record(attempt.plan.metric_name, duration, False, error.type.value, 0)
+        if self._usage is not None:
+            self._usage.refused(attempt, refusal)
         self._trail.audit_refusal(attempt, refusal, duration)
         return ToolResponse(False, None, error, (), self.meta(attempt, duration))
 
     def refuse_unplanned(
-        self, session: Session, call: Call, refusal: Refusal, started: float, *, free: bool = False
+        self,
+        session: Session,
+        call: Call,
+        refusal: Refusal,
+        started: float,
+        *,
+        free: bool = False,
+        turn: TurnRecord | None = None,
     ) -> ToolResponse:
         """The envelope of a refusal where no tool was found for the call, or none was looked for."""
-        turn = session.turn
+        turn = turn or session.turn
         assert turn is not None
+        turn.refused += 1
         turn.refusals += not free
         session.counted(turn)
         if not free and turn.refusals > session.policy.refusals:
             refusal = _too_many_refusals(turn.refusals, session.policy.refusals, refusal)
         duration = milliseconds_since(started)
         self._trail.audit_unknown(session, call, refusal, duration)
+        if self._usage is not None:
+            self._usage.refused_unplanned(session, refusal)
         meta = {
             "toolId": call.name if isinstance(call.name, str) else "",
             "registryVersion": session.snapshot.version,
             "duration": duration,
             "responseSchemaVersion": RESPONSE_SCHEMA_VERSION,
+            **({"budget": left} if (left := budget_left(session.limits, turn)) else {}),
         }
         return ToolResponse(False, None, refusal.failure(), (), meta)
 
@@ -213,6 +263,8 @@ class Answers:
         duration = milliseconds_since(attempt.started)
         refusal = Refusal("ledger", ErrorType.CONFLICT, unknown_message(attempt.plan.tool_id), rule=RefusalRule.UNKNOWN)
         self._trail.audit_refusal(attempt, refusal, duration)
+        if self._usage is not None:
+            self._usage.refused(attempt, refusal)
         return unknown_answer(attempt.plan.tool_id, self.meta(attempt, duration))
 
     async def replay(self, attempt: Attempt, known: Entry) -> ToolResponse:
@@ -227,29 +279,41 @@ class Answers:
             )
             return self.refuse(attempt, refusal, free=True)
         first = known.call_id if known.call_id != attempt.call.call_id else None
-        answer = known.replay(**({"duplicateOf": first} if first else {}))
+        facts: dict[str, Any] = {"duplicateOf": first} if first else {}
+        if left := budget_left(attempt.session.limits, attempt.turn):
+            facts["budget"] = left  # that of now, not of then
+        answer = known.replay(**facts)
         duration = milliseconds_since(attempt.started)
         error_type = None if answer.error is None else answer.error.type.value
-        self.audit_call("replay", attempt, duration, error_type, duplicate_of=first)
+        self.audit_call("replay", attempt, duration, error_type, duplicate_of=first, first=known)
+        if self._usage is not None:
+            self._usage.replayed(attempt)
         return answer
 
     def finish(self, attempt: Attempt, response: ToolResponse, raw: bytes) -> ToolResponse:
         """The envelope of an outcome with the facts about its call. `raw` is its data as JSON."""
         ok, data, error, intents, facts = response
-        plan, session, started = attempt.plan, attempt.session, attempt.started
+        plan, session, turn, started = attempt.plan, attempt.session, attempt.turn, attempt.started
         session.last_used = started
-        duration = milliseconds_since(started)
+        duration = int((perf_counter() - started) * 1_000_000) / 1000  # `milliseconds_since`, without the call
+        if session.running or started < turn.tools_until:
+            turn.tool_ms += turn.uncounted(started, duration)
+        else:
+            turn.tool_ms += duration
+        turn.tools_until = started + duration / 1000
         meta = self.meta(attempt, duration)
         if facts:
             meta = {**facts, **meta}
         if plan.retrieval and ok and _is_empty(data):
-            attempt.turn.empties[plan.tool_id] = attempt.turn.empties.get(plan.tool_id, 0) + 1
-            session.counted(attempt.turn)
+            turn.empties[plan.tool_id] = turn.empties.get(plan.tool_id, 0) + 1
+            session.counted(turn)
         error_type = None if error is None else error.type.value
         record = self._record("execution", attempt, duration, error_type, len(raw))
         self._note_line(record)
         if attempt.held:
-            self._metrics.ran_held(session.id, plan.tool_id, duration, error_type, len(raw))
+            self._metrics.ran_held(session.id, plan.metric_name, duration, error_type, len(raw))
+            if self._usage is not None:
+                self._usage.ran_held(record)
         else:
             self._note_call(record)
         if duration > plan.latency_budget_ms or (plan.retrieval and duration > session.limits.retrieval_ms):
@@ -264,21 +328,27 @@ class Answers:
         error_type: str | None,
         *,
         duplicate_of: str | None = None,
+        first: Entry | None = None,
     ) -> None:
-        """The audit line of a call that did not just end: replayed, held, late, or cut off."""
+        """The audit line of a call that did not just end: replayed, held, late, or cut off. `first` is what it repeats."""
         record = self._record(event, attempt, duration, error_type, 0)
-        if duplicate_of:
-            record = record._replace(more={**(record.more or {}), "duplicateOf": duplicate_of})
+        facts: dict[str, Any] = {"duplicateOf": duplicate_of} if duplicate_of else {}
+        if first is not None and first.turn:
+            facts |= {"firstTurn": first.turn, "ageMs": round((attempt.started - first.started) * 1000)}
+        if facts:
+            record = record._replace(more={**(record.more or {}), **facts})
         self._note_line(record)
 
     def _record(self, event: str, attempt: Attempt, duration: float, error_type: str | None, size: int) -> CallRecord:
         session, plan, write = attempt.session, attempt.plan, attempt.write
-        _, _, call_id, provider, _, _, _ = attempt.call
+        _, raw, call_id, provider, _, _, _ = attempt.call
         more: dict[str, Any] | None = None
         if attempt.clamped or attempt.repaired or write is not None:  # what few calls have
             more = {}
             if attempt.clamped:
                 more["clamped"] = list(attempt.clamped)
+                asked = {name: attempt.requested[name] for name in attempt.clamped if name in attempt.requested}
+                more["requested"] = asked if plan.redact is None else plan.redact(asked)
             if attempt.repaired:
                 more["repaired"] = True
             if attempt.asked_by is not None and not attempt.held:
@@ -291,7 +361,8 @@ class Answers:
         return _new(CallRecord, (
             session.id, plan.tool_id, duration, error_type, size, event, self._now(), plan.audit_fields,
             attempt.turn.number, attempt.connection or session.connection, session.state.mode, provider, call_id, attempt.key,
-            attempt.canonical or attempt.raw_digest, attempt.defaulted, plan.redact, more, session.subject,
+            attempt.canonical or attempt.raw_digest, attempt.defaulted, plan.redact, more, session.subject, session.tenant,
+            raw, attempt.raw_digest, attempt.validation,
         ))
         # fmt: on
 
@@ -314,7 +385,7 @@ class Answers:
         if plan.unvalidated:
             meta["unvalidated"] = True
         limits = attempt.session.limits
-        if limits.retrieval_calls is not None or limits.total_calls is not None:
+        if limits.retrieval_calls is not None or limits.total_calls is not None or limits.turn_ms is not None:
             meta["budget"] = budget_left(limits, attempt.turn)
         return meta
 

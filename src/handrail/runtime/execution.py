@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,6 +25,7 @@ from handrail.contract.frozen import FrozenDict
 from handrail.contract.ports import Clock
 from handrail.registry.snapshot import LoadedTool
 from handrail.runtime.call_attempt import Attempt
+from handrail.runtime.capabilities import struck_out, without_tokens
 from handrail.runtime.context import Context
 from handrail.runtime.runner import DeadlinePassed, NotStarted, Runner
 from handrail.schema.strict_json import trimmed
@@ -87,11 +89,12 @@ class Execution:
             return None
         if attempt.intents:
             response = response._replace(intents=(*response.intents, *attempt.intents))
-        return response, raw
+        return settled_result(response, raw, attempt)
 
     async def call_hook(self, hook: Callable[..., Any], args: Any, attempt: Attempt, seconds: float) -> Any:
         """What a tool's `preview` or `reconcile` returns; `TimeoutError` after this time."""
-        return await self._runner.call_hook(hook, args, Context(attempt, self.capabilities, attempt.key), seconds)
+        found = await self._runner.call_hook(hook, args, Context(attempt, self.capabilities, attempt.key), seconds)
+        return without_tokens(found, attempt.handed_out) if attempt.handed_out else found
 
     async def run(self, attempt: Attempt, context: Context, first: Started | None = None) -> tuple[ToolResponse, bytes]:
         """The handler's envelope and its data as JSON. `first` is what `start` gave, where that was done already."""
@@ -131,7 +134,7 @@ class Execution:
             response = response.with_meta(attempts=attempts)
         if attempt.intents and response.ok:
             response = response._replace(intents=(*response.intents, *attempt.intents))
-        return response, raw
+        return settled_result(response, raw, attempt)
 
     def _too_late(self, attempt: Attempt, *, started: bool) -> ToolResponse:
         plan = attempt.plan
@@ -149,10 +152,23 @@ class Execution:
         if not isinstance(error, ToolError):
             if attempt.write is not None:
                 attempt.write.uncertain = not isinstance(error, BadResult)
-            self._log.error("The handler of %s failed", attempt.plan.tool_id, exc_info=error)
+            if attempt.handed_out:
+                # A client's exception may quote the request that it sent.
+                told = struck_out("".join(traceback.format_exception(error)), attempt.handed_out)
+                self._log.error("The handler of %s failed\n%s", attempt.plan.tool_id, told.rstrip())
+            else:
+                self._log.error("The handler of %s failed", attempt.plan.tool_id, exc_info=error)
         # A result that cannot be used is not a failed effect: the ledger keeps that it happened.
         meta = {"resultUnavailable": True} if isinstance(error, BadResult) else {}
         return ToolResponse(False, None, failure, (), meta)
+
+
+def settled_result(response: ToolResponse, raw: bytes, attempt: Attempt) -> tuple[ToolResponse, bytes]:
+    """The result as it leaves the call: without the tokens that its handler was given."""
+    if not attempt.handed_out:
+        return response, raw
+    clean = ToolResponse.from_dict(without_tokens(response.to_dict(), attempt.handed_out))
+    return clean, _as_json(clean.data) if clean.ok else raw
 
 
 class ResultRules(NamedTuple):

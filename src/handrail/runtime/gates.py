@@ -14,6 +14,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 import orjson
@@ -73,14 +74,16 @@ class SessionGate:
                     retry_after=left,
                 )
             if wants_user and session.user is None:
-                return Refusal("session", ErrorType.AUTH, "The user must sign in first.", rule="requiresAuth")
+                return Refusal(
+                    "session", ErrorType.AUTH, "The user must sign in first.", rule="requiresAuth", suggestion=_SIGN_IN
+                )
             connection, current = attempt.connection, session.connection
             if connection is not None and (
                 session.is_taken_over or (connection is not current and connection != current)
             ):
                 return replaced_connection(connection)
             newest = core.registry.generation
-            if newest is not session.snapshot and newest.version != session.snapshot.version:
+            if newest is not session.snapshot and session.is_outdated:
                 return Refusal(
                     "session",
                     ErrorType.CONFLICT,
@@ -92,6 +95,12 @@ class SessionGate:
             return None
 
         return check
+
+
+_IN_TEXT = "Tell the user that this is done in writing, and offer to end voice for it."
+_IN_VOICE = "Tell the user that this is done in a spoken conversation, and offer to begin one."
+_SIGN_IN = "Ask the user to sign in; do not call it again before that."
+_ANOTHER_WAY = "Do without it, and tell the user that this is not possible here."
 
 
 class ModeGate:
@@ -110,7 +119,13 @@ class ModeGate:
                 return None
             message = f'"{definition.tool_id}" cannot be called in {mode} mode; it is for {" and ".join(allowed)}.'
             return Refusal(
-                "mode", ErrorType.MODE_RESTRICTED, message, rule="allowedModes", value=mode, limit=list(allowed)
+                "mode",
+                ErrorType.MODE_RESTRICTED,
+                message,
+                rule="allowedModes",
+                value=mode,
+                limit=list(allowed),
+                suggestion=_IN_TEXT if mode == "voice" else _IN_VOICE,
             )
 
         return check
@@ -175,7 +190,13 @@ class AvailabilityGate:
                 return None
             message = f'"{tool_id}" is not available in this situation.'
             return Refusal(
-                "availability", ErrorType.UNAVAILABLE, message, rule="availability.condition", value=False, limit=text
+                "availability",
+                ErrorType.UNAVAILABLE,
+                message,
+                rule="availability.condition",
+                value=False,
+                limit=text,
+                suggestion=_ANOTHER_WAY,
             )
 
         return check
@@ -331,13 +352,17 @@ def give_back_budget(attempt: Attempt) -> None:
     attempt.session.counted(attempt.turn)
 
 
-def budget_left(limits: ModePolicy, turn: TurnRecord) -> dict[str, int]:
-    """What the model is told: the calls that are left in this turn, where there is a limit."""
-    told: dict[str, int] = {}
+def budget_left(limits: ModePolicy, turn: TurnRecord) -> dict[str, Any]:
+    """What the model is told: the calls and the time in tools that are left in this turn, where there is a limit."""
+    told: dict[str, Any] = {}
     if limits.retrieval_calls is not None:
         told["retrieval"] = max(0, limits.retrieval_calls - turn.retrieval_used)
     if limits.total_calls is not None:
         told["total"] = max(0, limits.total_calls - turn.total_used)
+    if limits.turn_ms is not None:
+        left = told["latencyMs"] = max(0, int(limits.turn_ms - turn.tool_ms))
+        if not left:
+            told["suggestion"] = "The time for tools in this turn is used up. Answer now with what you have."
     return told
 
 
@@ -520,13 +545,17 @@ def prepare(attempt: Attempt) -> Refusal | None:
     """Steps 7 and 8: validated arguments with defaults, clamped by mode, in canonical form."""
     plan, args, text = attempt.plan, attempt.args, attempt.raw_digest
     is_valid, fill = plan.is_valid, plan.fill
-    if is_valid is not None and is_valid(args):
+    began = perf_counter()
+    good = is_valid is not None and is_valid(args)
+    attempt.validation = perf_counter() - began
+    if good:
         if fill is not None:
             filled: list[str] = []
             args = fill(args, "", filled)
             attempt.defaulted = tuple(filled)
     else:
         args, attempt.defaulted, violations = plan.validator.validate(args)
+        attempt.validation = perf_counter() - began
         if violations:
             refusal = _repair_values(attempt, violations)
             if refusal is not None:
@@ -540,6 +569,7 @@ def prepare(attempt: Attempt) -> Refusal | None:
     if clamp is not None:
         attempt.args, attempt.clamped = clamp(args)
         if attempt.clamped:
+            attempt.requested = args
             text = trimmed(canonical(attempt.args))
     attempt.canonical = text
     attempt.loop_key = text if text.isascii() else loop_key(text)

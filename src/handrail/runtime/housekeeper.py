@@ -46,6 +46,7 @@ class Housekeeper:
             self.core.aliases.store_unstored,
             self.core.approvals.carry_out_unconfirmed,
             self._follow_confirmations,
+            self._store_usage,
             self._forget_idle,
             self.pruning.step,
         )
@@ -138,6 +139,11 @@ class Housekeeper:
         # In a thread: hashing and writing a busy quarter of a second takes milliseconds that calls should not wait for.
         self.core.metrics.fold()
         await asyncio.to_thread(self.core.audit.flush)
+
+    async def _store_usage(self) -> None:
+        core = self.core
+        if core.usage is not None:
+            await core.usage.store(core.store.usage, now=core.clock.monotonic())
 
     async def _follow_confirmations(self) -> None:
         for session in [session for session in self.core.sessions.values() if session.holds]:

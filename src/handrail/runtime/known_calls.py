@@ -39,9 +39,10 @@ _new = tuple.__new__
 _LIKE_A_CONNECTION = re.compile(r"[0-9]*:")
 _KEY = re.compile(r"provider:(?::(?=[0-9]*:)|[0-9]+:)?(.*)", re.DOTALL)
 _HELD_KEY = re.compile(r"message:[^:]*:(.*)", re.DOTALL)
-Settled = tuple[str, bytes, bool, ToolFailure | None, tuple[Intent, ...], Mapping[str, Any], bytes]
+Settled = tuple[str, bytes, bool, ToolFailure | None, tuple[Intent, ...], Mapping[str, Any], bytes, float, int]
 """A call of a tool that does not write, as it is kept: its tool, its arguments as they came, whether it may be tried again, the
-error, intents and meta of its envelope, and its data as JSON. A tuple, because every call leaves one and few are asked for."""
+error, intents and meta of its envelope, its data as JSON, when it started and in which turn. A tuple, because every call leaves
+one and few are asked for."""
 MAX_KNOWN = 256
 _BYTES = 16 * 1024
 
@@ -126,6 +127,9 @@ class Entry:
     hold_id: str | None = None
     call_id: str | None = None
     retryable = False
+    started = 0.0
+    turn = 0
+    """When it started and in which turn; 0 where another process ran it."""
     unknown = False
     """It was not known what became of it; the store may know more by now."""
     kept = False
@@ -152,15 +156,16 @@ class Entry:
     @classmethod
     def of_settled(cls, settled: Settled) -> Entry:
         """A call that was settled at once."""
-        tool, raw_digest, retryable, error, intents, meta, raw = settled
+        tool, raw_digest, retryable, error, intents, meta, raw, started, turn = settled
         entry = cls(tool, raw_digest, (ToolResponse(error is None, None, error, intents, meta), raw))
-        entry.retryable = retryable
+        entry.retryable, entry.started, entry.turn = retryable, started, turn
         return entry
 
     def under(self, raw_digest: bytes | str) -> Entry:
         """The same execution, asked for in other words. What is not known of it yet is looked up when it is asked for."""
         entry = Entry.of(self.tool, raw_digest, ledger_key=self.ledger_key, hold_id=self.hold_id)
         entry.call_id, entry.response, entry.unknown = self.call_id, self.response, self.unknown
+        entry.started, entry.turn = self.started, self.turn
         return entry
 
     def settle(self, response: ToolResponse, raw_data: bytes) -> None:

@@ -44,15 +44,16 @@ class Pipeline:
         self.answers = answers
         self.execution = execution
 
-    async def call(self, session: Session, call: Call) -> ToolResponse:
-        """The envelope that this call ends in. Every call gets one."""
-        turn = session.turn or await session.first_turn()
+    async def call(self, session: Session, call: Call, turn: TurnRecord | None = None) -> ToolResponse:
+        """The envelope that this call ends in. Every call gets one. `turn` is one that the session is not in: that of a call
+        which is a turn of its own."""
+        turn = turn or session.turn or await session.first_turn()
         name, _, _, _, _, _, connection = call
         # 1. Find
         plan = session.plans[name] if type(name) is str else None
         started = perf_counter()  # a tool's first call loads it, which is not the tool's own time
         if plan is None:
-            return self._refuse_name(session, call, started)
+            return self._refuse_name(session, call, started, turn)
         connection = connection or session.connection
         attempt = Attempt(session, call, plan, turn, started, connection)
         # 2. Parse
@@ -103,10 +104,10 @@ class Pipeline:
         # 16. Settle
         return self._settle(attempt, *outcome)
 
-    def _refuse_name(self, session: Session, call: Call, started: float) -> ToolResponse:
+    def _refuse_name(self, session: Session, call: Call, started: float, turn: TurnRecord) -> ToolResponse:
         message = unknown_tool(call.name, session.plans.allowed)
         refusal = Refusal("find", ErrorType.NOT_FOUND, message, rule="name", value=call.name)
-        return self.answers.refuse_unplanned(session, call, refusal, started)
+        return self.answers.refuse_unplanned(session, call, refusal, started, turn=turn)
 
     async def _replay_by_id(self, attempt: Attempt) -> ToolResponse | None:
         """Step 3: what this session has settled, runs or holds under the id; None if it knows nothing, and the call goes on."""
@@ -146,7 +147,7 @@ class Pipeline:
         except StoreUnavailable as error:
             return self.answers.refuse_unrecorded(attempt, error)
         except StartOver:
-            return await self.call(attempt.session, attempt.call)
+            return await Pipeline.call(self, attempt.session, attempt.call, _own(attempt))
         if known.hold_id is not None and known.response is not None:
             await self.core.confirmations.outcome_told(known.hold_id, attempt.turn.number)
         return answer
@@ -167,19 +168,20 @@ class Pipeline:
         try:
             return await self.answers.replay(attempt, known)
         except StartOver:
-            return await self.call(session, attempt.call)
+            return await Pipeline.call(self, session, attempt.call, _own(attempt))
 
     async def _write(self, attempt: Attempt, needs_person: bool) -> ToolResponse:
         """Steps 9 to 16 for a writing or held call."""
         try:
             return await self.core.write_path.call(attempt, needs_person)
         except StartOver:
-            return await self.call(attempt.session, attempt.call)
+            return await Pipeline.call(self, attempt.session, attempt.call, _own(attempt))
 
     async def _run(self, attempt: Attempt, context: Context, first: Started) -> ToolResponse:
         """Steps 15 and 16 for a handler that waits, or is tried again; duplicates wait for it."""
         replays, key = attempt.session.replays, attempt.key
         entry = replays[key] = Entry(attempt.plan.tool_id, attempt.raw_digest)
+        entry.started, entry.turn = attempt.started, attempt.turn.number
         if len(replays) > replays.max_entries:
             replays.drop_oldest()
         try:
@@ -201,7 +203,10 @@ class Pipeline:
         ok, _, error, intents, meta = answer
         replays = attempt.session.replays
         retryable = not ok and _may_pass_later(attempt, answer)
-        replays[attempt.key] = attempt.plan.tool_id, attempt.raw_digest, retryable, error, intents, meta, raw
+        started, turn = attempt.started, attempt.turn.number
+        replays[attempt.key] = (
+            attempt.plan.tool_id, attempt.raw_digest, retryable, error, intents, meta, raw, started, turn
+        )  # fmt: skip
         if len(replays) > replays.max_entries:
             oldest = next(iter(replays))
             if type(replays[oldest]) is tuple:
@@ -264,6 +269,10 @@ class Pipeline:
         if read(attempt) is not None or prepare(attempt) is not None:
             return None
         return args_digest(plan.definition, attempt.args, attempt.canonical)
+
+
+def _own(attempt: Attempt) -> TurnRecord | None:
+    return attempt.turn if attempt.turn.is_single else None
 
 
 def _may_pass_later(attempt: Attempt, answer: ToolResponse) -> bool:

@@ -14,6 +14,7 @@ from handrail.contract.errors import RegistryError
 from handrail.contract.gates import Gate
 from handrail.contract.portable_name import PORTABLE_NAME
 from handrail.contract.store import Effects
+from handrail.registry.artifact import versioned_name
 from handrail.registry.handlers import Handler
 from handrail.registry.snapshot import LoadedTool, Snapshot
 from handrail.runtime.call_attempt import Attempt, Check, Refusal
@@ -55,6 +56,7 @@ class ToolPlan:
         "loop",
         "meaning",
         "meta",
+        "metric_name",
         "policy",
         "rate_limit",
         "redact",
@@ -79,6 +81,7 @@ class ToolPlan:
         redactors: RedactorFactory,
         meaning: Meaning | None = None,
         host_gates: Sequence[Gate] = (),
+        versioned: Collection[str] = (),
     ) -> None:
         definition = tool.definition
         self.tool = tool
@@ -110,11 +113,15 @@ class ToolPlan:
         # Looked at by every call, so they stand one step away instead of two.
         self.meaning = partial(meaning, definition) if meaning is not None and _differs(definition) else None
         self.version = definition.version
+        self.metric_name = versioned_name(self.tool_id, self.version) if self.tool_id in versioned else self.tool_id
+        """What its numbers are kept under: each of several versions has its own."""
         self.audit_fields = {
             "toolId": self.tool_id,
             "toolVersion": self.version,
             "registryVersion": registry_version,
             "category": definition.category,
+            "validator": dict(zip(("name", "version"), tool.validator_name, strict=True))
+            | {"compiledAt": tool.compiled_at},
         }
         """What the audit lines of its calls have in common."""
         self.meta = {
@@ -178,6 +185,7 @@ class Plans(dict[str, ToolPlan | None]):
         allowed: tuple[str, ...] = ("*",),
         meaning: Meaning | None = None,
         host_gates: Sequence[Gate] = (),
+        roles: Collection[str] = (),
     ) -> None:
         super().__init__()
         self.allowed: Collection[str] = snapshot.tools
@@ -185,6 +193,9 @@ class Plans(dict[str, ToolPlan | None]):
         if "*" not in allowed:
             pattern = re.compile("|".join(map(translate, allowed)) or r"(?!)")
             self.allowed = dict.fromkeys(name for name in snapshot.tools if pattern.match(name))
+        if snapshot.roles:
+            barred = {tool.tool_id for tool in snapshot.conditional if not tool.is_for(roles)}
+            self.allowed = dict.fromkeys(name for name in self.allowed if name not in barred)
         self._make = partial(
             ToolPlan,
             registry_version=snapshot.version,
@@ -193,6 +204,7 @@ class Plans(dict[str, ToolPlan | None]):
             redactors=redactors,
             meaning=meaning,
             host_gates=host_gates,
+            versioned=snapshot.versions,
         )
         self._snapshot = snapshot
 

@@ -82,6 +82,8 @@ class Policy:
     """Results of writing calls are kept so long; that they ran stays recorded."""
     keep_calls_days: int = 30
     """Writing calls and turns of sessions that were closed are kept so long; of open ones always."""
+    keep_statistics_days: int = 400
+    """How tools were used is kept so long, by day."""
     repair: bool = False
     observe: frozenset[str] = frozenset()
     redact: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from handrail.contract.errors import UsageError
 from handrail.contract.store import LedgerRow, LedgerState
 from handrail.runtime.call_attempt import Attempt
 from handrail.runtime.context import Context
-from handrail.runtime.execution import ResultRules, checked_result
+from handrail.runtime.execution import ResultRules, checked_result, settled_result
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
@@ -37,7 +37,7 @@ async def reconcile(core: RuntimeCore, row: LedgerRow) -> LedgerRow:
     returned = await core.runner.call_hook(tool.handler.reconcile, attempt.args, context, plan.timeout)
     if returned is None:
         return row
-    response, _ = checked_result(returned, ResultRules.of(tool))
+    response, _ = settled_result(*checked_result(returned, ResultRules.of(tool)), attempt)
     answer = ToolResponse(
         response.ok, response.data, response.error, response.intents, {**response.meta, "toolId": row.tool}
     )

@@ -5,6 +5,7 @@ the same work whoever does it, so several processes may do it at once, and what 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from handrail.contract.ports import AuditPort, Clock
@@ -21,6 +22,8 @@ _FIRST_SECONDS = 600.0
 _EVERY_SECONDS = 86_400.0
 _AWAY_SECONDS = 60.0
 _DAY_MS = 86_400_000
+_MAX_DAYS = 500_000
+"""Calendars go no further back; it keeps everything."""
 
 
 async def end_detached(core: RuntimeCore, session: Session) -> None:
@@ -90,8 +93,15 @@ class DailyPruning:
         await pruning.step(self._store)
         self._due = due
         if pruning.is_over:
+            await self._prune_usage()
             self._due = now + _EVERY_SECONDS
             self.leave()
+
+    async def _prune_usage(self) -> None:
+        first = datetime.fromtimestamp(await self._store.now() / 1000, UTC) - timedelta(
+            self._policy.keep_statistics_days
+        )
+        await self._store.usage.prune(before=first.date().isoformat())
 
     def leave(self) -> None:
         """The walk is over, or breaks off because the runtime stops: what it has dropped is audited."""

@@ -14,6 +14,7 @@ import logging
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
+from contextvars import copy_context
 from time import perf_counter
 from typing import Any
 
@@ -130,7 +131,9 @@ class Runner:
     async def _in_thread(self, attempt: Attempt, handler: Handler, context: Context) -> Any:
         execute, args = handler.execute, attempt.args
         started, seconds = perf_counter(), attempt.plan.timeout
-        work = self.pool.submit(lambda: execute(args, context))
+        # In the caller's context, so that what the function traces or logs belongs to this call.
+        run = copy_context().run
+        work = self.pool.submit(lambda: run(execute, args, context))
         future = asyncio.wrap_future(work)
         try:
             # The thread goes on whatever happens to us; shielding keeps its late result from being thrown away unseen.

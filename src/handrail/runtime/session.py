@@ -25,9 +25,11 @@ from handrail.runtime.plan import Plans
 from handrail.runtime.policy import ModePolicy, Policy
 from handrail.runtime.state import StateController
 from handrail.runtime.turns import TURNS_COUNTED, TURNS_KEPT, TurnRecord
+from handrail.schema.condition import user_facts
 
 if TYPE_CHECKING:
     from handrail.registry.snapshot import Snapshot
+    from handrail.runtime.client_port import ClientBridge
     from handrail.runtime.core import RuntimeCore
 
 _HELD_MS = 60_000
@@ -198,10 +200,12 @@ class Session:
         "attributes",
         "beginning",
         "calls_by_id",
+        "clients",
         "connection",
         "core",
         "dirty",
         "events_queue",
+        "hidden",
         "holds",
         "id",
         "interruptions",
@@ -214,6 +218,7 @@ class Session:
         "policy",
         "pseudonym",
         "replays",
+        "roles",
         "running",
         "snapshot",
         "spent",
@@ -253,6 +258,9 @@ class Session:
         self.subject: AuditSubject | None = None
         """Under what the user's words stand in the audit log; None: as they are."""
         self.attributes = attributes
+        self.roles = roles_of(attributes)
+        self.hidden: dict[str, frozenset[str]] = {}
+        """By mode, the tools that are not offered; see `availability.hidden_tools`."""
         self.state = state
         self.snapshot = snapshot
         self.plans = plans
@@ -276,6 +284,8 @@ class Session:
         self.holds: dict[tuple[str, str], tuple[Hold, Entry]] = {}
         """Held calls by tool and all arguments, open or carried out."""
         self.running: dict[Attempt, asyncio.Task[Any] | None] = {}
+        self.clients: dict[str | None, ClientBridge] | None = None
+        """By the id of a call: the way to the client that made it, where its host has one."""
         self.events_queue = Events()
         self.is_forgotten = False
         """Its user was forgotten: nothing of it is kept."""
@@ -297,6 +307,7 @@ class Session:
         """Continue on the next connection, which replaces the one before; handlers that have started settle."""
         self.connection = Connection(connection, self)
         self.snapshot, self.plans, self.policy = snapshot, plans, policy
+        self.hidden = {}
         self.limits = policy.for_mode(self.mode)
         self.writes = {
             key: entry for key, entry in self.writes.items() if entry.response is None
@@ -305,21 +316,32 @@ class Session:
             turn.remembered = {}
             turn.begin_again()
 
+    @property
+    def blocked_as(self) -> str:
+        """Whom a block is about: the user, or this session alone where nobody is signed in."""
+        return self.user if self.user is not None else f"(session) {self.id}"
+
     def blocked_for(self) -> float:
         """The seconds for which the user is still blocked; 0 if not."""
         blocks = self.core.blocks
-        if not blocks or self.user is None:
+        if not blocks:
             return 0.0
-        until = blocks.get((self.tenant, self.user))
+        until = blocks.get((self.tenant, self.blocked_as))
         return max(0.0, until / 1000 - self.core.clock.time()) if until else 0.0
 
     def facts(self) -> dict[str, Any]:
         """What conditions see."""
         return {
             "mode": self.mode,
-            "user": {"id": self.user or "", "signedIn": self.user is not None},
+            "user": user_facts(self.user, self.roles),
             "session": {**self.attributes, "id": self.id},
         }
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether its tools were built again since, in development: it goes on when it is resumed."""
+        registry = self.core.registry
+        return registry.environment == "development" and registry.version != self.snapshot.version
 
     async def begin_turn(self, input_id: str | None = None) -> int:
         """A user's input was committed: the turn's number. The same input sent again keeps its turn."""
@@ -460,6 +482,14 @@ class Session:
         """Something was counted in `turn`, perhaps late: it may have been left."""
         turn.kept = False
         self.dirty = True
+
+
+def roles_of(attributes: Mapping[str, Any]) -> frozenset[str]:
+    """The roles that the host gives a session's user: the attribute `roles`."""
+    given = attributes.get("roles", ())
+    if not isinstance(given, (list, tuple, set, frozenset)) or not all(isinstance(role, str) for role in given):
+        raise UsageError(f'The attribute "roles" of a session must be a list of names; {given!r} is not.')
+    return frozenset(given)
 
 
 class Client:

@@ -5,6 +5,7 @@ What was spent, what was called and what came back empty is counted in the turn,
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from hashlib import sha256
 from itertools import islice
@@ -26,6 +27,7 @@ MessageId = tuple[str | None, str]
 Ordinals = dict[int, "MessageId | None"]
 """Which are taken, and by which id if that counts for one message: under it the same call may come again."""
 _MAX_DIGESTS = 64
+_MAX_INTERVALS = 64
 TURNS_KEPT, TURNS_COUNTED = 5, 200
 """Turns that are remembered whole, and those of which only what they have spent is."""
 
@@ -48,16 +50,23 @@ class TurnRecord:
         "history",
         "identical",
         "input_id",
+        "interrupted",
+        "intervals",
+        "is_single",
         "kept",
         "kept_total",
         "number",
         "ordinals",
         "refusals",
+        "refused",
         "remembered",
         "replayed",
         "retrieval_used",
+        "span",
         "started",
         "stored",
+        "tool_ms",
+        "tools_until",
         "total_used",
         "uneven",
         "unknown",
@@ -67,6 +76,12 @@ class TurnRecord:
         self.number = number
         self.started = started
         self.ended = False
+        self.interrupted = False
+        """The user has interrupted it."""
+        self.is_single = False
+        """It is the turn of one call, which the session is never in."""
+        self.span: object = None
+        """Its span, where the runtime is traced."""
         self.stored = True
         """False while the store has not been told of it, because it was away."""
         self.input_id: str | None = None
@@ -74,11 +89,20 @@ class TurnRecord:
         """It began on another connection, or is gone through again: the store may know calls of it that we do not."""
         self.retrieval_used = 0
         self.total_used = 0
+        self.tool_ms = 0.0
+        """The time in which at least one of its calls ran. Calls that run at the same time share it."""
+        self.tools_until = 0.0
+        """When the last of them ended, on the clock of `started`."""
+        self.intervals: deque[tuple[float, float]] = deque(maxlen=_MAX_INTERVALS)
+        """When calls ran that ended while another one was running: that one must not count this time again."""
         self.kept = False
         """The store has what was counted in it, as a turn that was left. What calls that were under way then still count is
         noted by `Session.counted`; calls that end without waiting are seen by `kept_total`."""
         self.kept_total = 0
         self.refusals = 0
+        """Those that may be a loop, by steps 1 to 8."""
+        self.refused = 0
+        """All of them."""
         self.identical: dict[tuple[str, bytes], int] = {}
         """Identical calls on this connection, replays without an id among them."""
         self.digests: list[str] = []
@@ -112,7 +136,9 @@ class TurnRecord:
         self.from_before = True
         self.retrieval_used += before.retrieval_used
         self.total_used += before.total_used
+        self.tool_ms += before.tool_ms
         self.refusals += before.refusals
+        self.refused += before.refused
         self.empties = _added(before.empties, self.empties)
         self.earlier = _newest(_added(before._digests(), self.earlier))
         self.declined |= before.declined
@@ -126,13 +152,25 @@ class TurnRecord:
         if row.turn == self.number:
             self.ordinals.setdefault((row.tool, row.args_digest), {}).setdefault(row.ordinal, None)
 
+    def uncounted(self, started: float, duration: float) -> float:
+        """The milliseconds of a call in which no other call of the turn ran that has ended already."""
+        end, counted, begun = started + duration / 1000, 0.0, started
+        while self.intervals and self.intervals[-1][1] > started:
+            first, last = self.intervals.pop()
+            counted += last - max(first, started)
+            begun = min(begun, first)
+        self.intervals.append((begun, end))
+        return max(0.0, duration - counted * 1000)
+
     def counters(self) -> dict[str, Any]:
         """What survives a restart. The history of identical calls goes as digests, which is all that is compared."""
         return {
             "turn": self.number,
             "retrieval": self.retrieval_used,
             "total": self.total_used,
+            "toolMs": round(self.tool_ms),
             "refusals": self.refusals,
+            "refused": self.refused,
             "empties": self.empties.copy(),
             "declined": [list(pair) for pair in self.declined],
             "unknown": [[*pair, key] for pair, key in self.unknown.items()],
@@ -146,7 +184,9 @@ class TurnRecord:
         # This process may know of more than it has stored.
         self.retrieval_used = max(self.retrieval_used, int(counters.get("retrieval", 0)))
         self.total_used = max(self.total_used, int(counters.get("total", 0)))
+        self.tool_ms = max(self.tool_ms, float(counters.get("toolMs", 0)))
         self.refusals = int(counters.get("refusals", 0))
+        self.refused = max(self.refused, int(counters.get("refused", 0)))
         self.empties = dict(counters.get("empties", {}))
         self.declined = {(pair[0], pair[1]) for pair in counters.get("declined", ())}
         self.unknown = {(item[0], item[1]): item[2] for item in counters.get("unknown", ())}
@@ -173,6 +213,14 @@ class TurnRecord:
                 if digest in digests:
                     digests[digest] -= times
         return _newest(_added(self.earlier, digests)) if self.earlier else digests
+
+
+def single_turn(input_id: str, *, again: bool = False) -> TurnRecord:
+    """The turn of a call that belongs to no other. Nothing is stored for it unless the call writes or is held; `input_id` then
+    finds the same turn `again`, in any process."""
+    turn = TurnRecord(0, perf_counter())
+    turn.is_single, turn.stored, turn.input_id, turn.from_before = True, False, input_id, again
+    return turn
 
 
 def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
@@ -234,7 +282,7 @@ class Turns:
             session.dirty = True
         if started.known:
             await self._learn_declined(session, turn)
-        if self._limits.get(session.snapshot.version) != []:
+        if self._limits.get(session.snapshot.key) != []:
             await self._learn_rates(session)
         return started.turn
 
@@ -314,11 +362,11 @@ class Turns:
             turn.declined.update(pair_of(hold) for hold in holds if hold.turn == turn.number)
 
     async def _learn_rates(self, session: Session) -> None:
-        limits = self._limits.get(session.snapshot.version)
+        limits = self._limits.get(session.snapshot.key)
         if limits is None:
-            tools = [(entry["toolId"], entry) for entry in session.snapshot.entries if entry.get("rateLimit")]
-            found = ((name, session.snapshot.tool(name).definition.rate_limit) for name, _ in tools)
-            limits = self._limits[session.snapshot.version] = [(name, limit) for name, limit in found if limit]
+            names = dict.fromkeys(entry["toolId"] for entry in session.snapshot.entries if entry.get("rateLimit"))
+            found = ((name, tool.definition.rate_limit) for name in names if (tool := session.snapshot.get(name)))
+            limits = self._limits[session.snapshot.key] = [(name, limit) for name, limit in found if limit]
         if limits:
             try:
                 await self.core.rates.learn(self.core.store, session, limits)
@@ -330,18 +378,25 @@ class Turns:
         if turn is None or turn.ended:
             return
         turn.ended = True
-        duration = (perf_counter() - turn.started) * 1000
+        limit, mode = session.limits.turn_ms, session.mode
+        budget = {} if limit is None else {"toolBudgetMs": limit}
         self.core.trail.note(
             "turn_summary",
             session,
             {
                 **self.core.trail.who(session),
-                "duration": round(duration, 3),
+                "duration": round((perf_counter() - turn.started) * 1000, 3),
+                "toolMs": round(turn.tool_ms, 3),
+                **budget,
                 "calls": turn.total_used,
                 "retrieval": turn.retrieval_used,
-                "refusals": turn.refusals,
+                "refusals": turn.refused,
             },
         )
-        limit = session.limits.turn_ms
-        if limit is not None and duration > limit:
-            self.core.log.info("A turn took %.0f ms; the budget of a %s turn is %d ms", duration, session.mode, limit)
+        self.core.metrics.turn_ended(mode, turn.tool_ms)
+        if self.core.statistics is not None:
+            self.core.statistics.turn_ended(session, turn)
+        if limit is not None and turn.tool_ms > limit:
+            self.core.log.info(
+                "The tools of a turn took %.0f ms; the budget of a %s turn is %d ms", turn.tool_ms, mode, limit
+            )

@@ -66,7 +66,7 @@ class WritePath:
         by_id = attempt.key if attempt.key.startswith("provider:") else ""
         restored = session.calls_by_id.get(by_id) if by_id else None
         entry = Entry(plan.tool_id, attempt.raw_digest)
-        entry.call_id = attempt.call.call_id
+        entry.call_id, entry.started, entry.turn = attempt.call.call_id, attempt.started, attempt.turn.number
         if restored is not None and restored.ledger_key is not None:
             attempt.write.key = restored.ledger_key
         if by_id:

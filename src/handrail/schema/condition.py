@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from handrail.contract.errors import SchemaError, missing_extra
+
+USER_FIELDS = ("id", "signedIn", "isAuthenticated", "roles")
+"""What a condition may ask of `user`; see `user_facts`."""
+
+
+def user_facts(user: str | None, roles: Collection[str] = (), *, signed_in: bool | None = None) -> dict[str, Any]:
+    """`user` as conditions see it. `isAuthenticated` is another word for `signedIn`."""
+    known = user is not None if signed_in is None else signed_in
+    return {"id": user or "", "signedIn": known, "isAuthenticated": known, "roles": sorted(roles)}
 
 
 class Condition:
@@ -53,7 +63,11 @@ def compile_condition(text: str, names: Sequence[str]) -> Condition:
     # The engine also lists what a macro such as `exists` binds for its own expression.
     strange = sorted((set(program.variables()) - set(names)) & free_names(text))
     if strange:
-        raise SchemaError(f'The condition "{text}" uses "{strange[0]}"; it is given {", ".join(names)}.')
+        near = get_close_matches(strange[0], names, n=1)
+        raise SchemaError(
+            f'The condition "{text}" uses "{strange[0]}"; it is given {", ".join(names)}'
+            + (f'. Did you mean "{near[0]}"?' if near else ".")
+        )
     return Condition(text, program)
 
 
@@ -67,11 +81,35 @@ _TOKEN = re.compile(
 )
 
 
+def fields_used(text: str, root: str) -> list[str]:
+    """The fields that a CEL text asks of the value called `root`, by a dot or by a literal index, in their order."""
+    kinds, words = _tokens(text)
+    places: list[int] = []
+    _walk(kinds, words, lambda i: places.append(i) if words[i] == root else None)
+    found: list[str] = []
+    for i in places:
+        if words[i + 1 : i + 2] == ["."] and kinds[i + 2 : i + 3] == ["name"] and words[i + 3 : i + 4] != ["("]:
+            found.append(words[i + 2])
+        elif words[i + 1 : i + 2] == ["["] and kinds[i + 2 : i + 3] == ["text"] and words[i + 3 : i + 4] == ["]"]:
+            found.append(words[i + 2].strip("\"'"))
+    return list(dict.fromkeys(found))
+
+
 def free_names(text: str) -> set[str]:
     """The names that a CEL text uses and no macro around them binds. Functions and fields may be among them."""
-    tokens = [(match.lastgroup, match[0]) for match in _TOKEN.finditer(text) if match.lastgroup != "skip"]
-    kinds, words = [kind for kind, _ in tokens], [word for _, word in tokens]
+    kinds, words = _tokens(text)
     free: set[str] = set()
+    _walk(kinds, words, lambda i: free.add(words[i]))
+    return free
+
+
+def _tokens(text: str) -> tuple[list[str | None], list[str]]:
+    tokens = [(match.lastgroup, match[0]) for match in _TOKEN.finditer(text) if match.lastgroup != "skip"]
+    return [kind for kind, _ in tokens], [word for _, word in tokens]
+
+
+def _walk(kinds: list[str | None], words: list[str], found: Callable[[int], object]) -> None:
+    """Call `found` with the place of each name that is free."""
     bound: list[str | None] = []  # for each open bracket, the name that a macro binds inside it
     for i, word in enumerate(words):
         if word in ("(", "[", "{"):
@@ -81,8 +119,7 @@ def free_names(text: str) -> set[str]:
         elif word in (")", "]", "}") and bound:
             bound.pop()
         elif kinds[i] == "name" and not _is_field(kinds, words, i) and word not in bound:
-            free.add(word)
-    return free
+            found(i)
 
 
 def _is_field(kinds: list[str | None], words: list[str], i: int) -> bool:

@@ -92,24 +92,24 @@ def read_arguments(raw: object) -> Arguments:
             if raw[:1] == "{" and len(raw) <= MAX_TEXT:
                 args = _loads(raw)
                 text = _dumps(args, None, _SAFE)
-                colons, is_ascii = raw.count(":"), text.isascii()
-                # Every key that was written has its colon, and what was read holds the distinct ones. Without escapes both texts
-                # have the same strings, so that equal numbers of colons prove that no key came twice. An object that others are
-                # in has a colon, so that colons and lists bound the depth. RFC 8785 writes floats otherwise than orjson; a string
-                # that looks like one is in doubt.
+                is_ascii = text.isascii()
+                # No key may have come twice. Written again, ASCII text without floats is never longer than it was, and shorter
+                # by such a key: equal lengths prove that there is none. Where white space makes it longer, colons do: every key
+                # that was written has one, and without escapes both texts have the same strings. Brackets bound the depth.
+                # RFC 8785 writes floats otherwise than orjson; a string that looks like one is in doubt.
                 if (
                     len(raw) <= _SCANNED
                     and is_ascii
-                    and "\\" not in raw
-                    and colons == text.count(b":")
-                    and colons + text.count(b"[") < MAX_DEPTH
+                    and (len(text) == len(raw) or ("\\" not in raw and raw.count(":") == text.count(b":")))
+                    and text.count(b"{") + text.count(b"[") < MAX_DEPTH
                     # `find`, because `in` asks bytes for an index first, and pays for the exception.
                     and text.translate(_FLOATS).find(b"0.") < 0
                 ):
                     return args, _join((text, b"")), True  # `trimmed`, as it is kept
                 keys = _count_keys(args, is_ascii)
-                # Where strings hold colons too, those that follow a quote are counted.
-                if keys == colons or (keys == raw.count('":') and _SPACED_COLON.search(raw) is None):
+                # Every key that was written has its colon, and what was read holds the distinct ones. Where strings hold colons
+                # too, those that follow a quote are counted.
+                if keys == raw.count(":") or (keys == raw.count('":') and _SPACED_COLON.search(raw) is None):
                     return args, _join((text, b"")), True
         elif type(raw) is dict:
             copy = _copy_plain(raw)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 
@@ -13,7 +13,9 @@ from handrail.app import Runtime
 from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError
 from handrail.contract.keys import KeyStore
+from handrail.mcp.server.options import McpOptions
 from handrail.server.api.application import create
+from handrail.server.api.guard import CheckToken
 from handrail.server.api.http import ApiContext
 from handrail.server.api.routes.files import console_files
 from handrail.server.connections import ConnectionTable
@@ -27,9 +29,14 @@ from handrail.server.stored_keys import KeyFollower, add_key, key_for_start, rea
 from handrail.server.voice.admission import Admission, VoiceAgentPort
 from handrail.server.voice.voice_options import VoiceOptions
 
+if TYPE_CHECKING:
+    from handrail.server.api.mcp_access import McpRoutes
+
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 FIRST_KEY = "console"
 LOCAL_USER = "local"
+CONNECTIONS_PAGE = "/#/connections/"
+"""Where a person connects a service, in the console; its name follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +63,13 @@ def assemble(
     voice: VoiceAgentPort | None = None,
     voice_options: VoiceOptions | None = None,
     copies: Sequence[Path] = (),
+    mcp: McpOptions | None = None,
+    tokens: CheckToken | None = None,
 ) -> AssembledServer:
-    """`copies` are files that are deleted with the first user who is forgotten."""
+    """`copies` are files that are deleted with the first user who is forgotten. With `mcp`, clients of MCP are answered."""
     sessions = SessionRegistry(runtime, agent, options)
+    if runtime.connections is not None:
+        runtime.connections.page = CONNECTIONS_PAGE
     limits = voice_options or VoiceOptions()
     rates = TokenBuckets(options.requests_per_minute)
     admission = Admission(sessions, voice, keys, limits, rates) if voice is not None else None
@@ -76,7 +87,18 @@ def assemble(
         forget=forget,
         voice=admission,
     )
-    return AssembledServer(create(context, keys, buckets=rates), sessions, options, admission, context.connections)
+    routes = _mcp_routes(runtime, mcp, options) if mcp is not None else None
+    app = create(context, keys, buckets=rates, mcp=routes, tokens=tokens)
+    return AssembledServer(app, sessions, options, admission, context.connections)
+
+
+def _mcp_routes(runtime: Runtime, mcp: McpOptions, options: Options) -> McpRoutes:
+    # They bring the SDK with them, which a server without MCP may not have.
+    from handrail import __version__  # noqa: PLC0415
+    from handrail.mcp.server.http import McpHttp  # noqa: PLC0415
+    from handrail.server.api.mcp_access import McpRoutes  # noqa: PLC0415
+
+    return McpRoutes(McpHttp(runtime, mcp, version=__version__, max_body_bytes=options.max_body_bytes))
 
 
 def is_loopback(host: str) -> bool:

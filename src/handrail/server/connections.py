@@ -121,6 +121,8 @@ class WatchedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Whoever has to know whether an answer has left finds it in the state of each request.
+        self.app_state = {**self.app_state, "transport": transport}
         self.table.add(self)
         self._asking = self.loop.call_later(self.slow_seconds, self._cut)
 

@@ -45,6 +45,8 @@ async def import_files(settings: Settings, store: Store) -> None:
     await store.open()
     try:
         async with folder_lock(settings.project):
+            # Before anything is changed: what cannot be brought over whole is not begun.
+            await asyncio.to_thread(check_conversations, conversations)
             await _import_keys(keys, store)
             await _import_conversations(conversations, store)
     finally:
@@ -125,10 +127,12 @@ def _check(db: sqlite3.Connection, name: str) -> None:
         raise UsageError(
             f'"{name}" is not the file of conversations of an earlier Handrail; move it away, or name another in [server].'
         )
+    after = ""
+    while batch := _batch(db, after, name):
+        after = batch[-1].conversation.session_id
 
 
 async def _import_conversations(path: Path, store: Store) -> None:
-    await asyncio.to_thread(check_conversations, path)
     db = await asyncio.to_thread(_open, path)
     if db is None:
         return  # another process has brought it over
@@ -136,7 +140,7 @@ async def _import_conversations(path: Path, store: Store) -> None:
     try:
         source = await asyncio.to_thread(_source, db)
         after = await store.conversations.imported_until(source)
-        while batch := await asyncio.to_thread(_batch, db, after):
+        while batch := await asyncio.to_thread(_batch, db, after, path.name):
             imported += await store.conversations.import_all(source, batch)
             after = batch[-1].conversation.session_id
     finally:
@@ -172,7 +176,7 @@ def _source(db: sqlite3.Connection) -> str:
     return str(db.execute("SELECT source FROM imported").fetchone()[0])
 
 
-def _batch(db: sqlite3.Connection, after: str) -> list[ImportedConversation]:
+def _batch(db: sqlite3.Connection, after: str, name: str) -> list[ImportedConversation]:
     columns = {row[1] for row in db.execute("PRAGMA table_info(conversation)")}
     has_openers = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'opener'").fetchone() is not None
     opened_with = "coalesce(opener.key, '')" if has_openers else "''"
@@ -191,7 +195,13 @@ def _batch(db: sqlite3.Connection, after: str) -> list[ImportedConversation]:
     found: list[ImportedConversation] = []
     size = 0
     for row in rows:
-        found.append(_conversation(db, row))
+        try:
+            found.append(_conversation(db, row))
+        except (TypeError, ValueError, OverflowError):
+            raise UsageError(
+                f'The conversation of session "{row[0]}" in "{name}" is damaged, so nothing was brought into the store; '
+                "delete that conversation from the file, or move the file away."
+            ) from None
         size += len(row[4])
         if size > _MAX_BATCH_BYTES:
             break
@@ -211,7 +221,7 @@ def _conversation(db: sqlite3.Connection, row: tuple[Any, ...]) -> ImportedConve
             tenant=tenant,
             user=user,
             passing=bool(passing),
-            document=orjson.loads(document),
+            document=_object(document),
             key=key,
             turns=[
                 StoredTurn(
@@ -221,7 +231,7 @@ def _conversation(db: sqlite3.Connection, row: tuple[Any, ...]) -> ImportedConve
                     number=one[3],
                     state=one[4],
                     attempts=one[5],
-                    answer=orjson.loads(one[6]),
+                    answer=_object(one[6]),
                     last_event=one[7],
                 )
                 for one in turns
@@ -231,6 +241,13 @@ def _conversation(db: sqlite3.Connection, row: tuple[Any, ...]) -> ImportedConve
         created_at=round(created * 1_000),
         updated_at=round(updated * 1_000),
     )
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = orjson.loads(text)
+    if not isinstance(found, dict):
+        raise TypeError(type(found))
+    return found
 
 
 def _put_away(path: Path) -> None:

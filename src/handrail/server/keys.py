@@ -6,16 +6,33 @@ one that names a user speaks for that user and nobody else. `stored_keys` keeps 
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import json
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import asdict
 from hashlib import sha256
 
 from handrail.contract.errors import UsageError
 from handrail.contract.keys import Key, Role
+from handrail.identity.tokens import TokenChecker, TokenUser
 
-__all__ = ["Key", "KeyRing", "Role", "TokenBuckets", "check_name", "given_key", "hash_of", "new_secret"]
+__all__ = [
+    "Key",
+    "KeyRing",
+    "Role",
+    "TokenBuckets",
+    "check_name",
+    "from_ticket",
+    "given_key",
+    "hash_of",
+    "key_of_token",
+    "new_secret",
+    "to_ticket",
+    "token_keys",
+]
 
 PREFIX = "hr_"
 SHORTEST = 20
@@ -47,8 +64,10 @@ class KeyRing:
         return gone
 
     def using(self, key: Key, end: Callable[[], None]) -> Callable[[], None]:
-        """Something stays open that was opened with this key: `end` is called if the key is revoked. Call what is given back
-        when it has closed."""
+        """Something stays open that was opened with this key: `end` is called if the key is revoked, or its time is over. Call
+        what is given back when it has closed."""
+        if key.expires:
+            return asyncio.get_running_loop().call_later(max(0.0, key.expires - time.time()), end).cancel
         self._open.setdefault(key.hash, set()).add(end)
 
         def closed() -> None:
@@ -65,6 +84,8 @@ class KeyRing:
 
     def knows(self, key: Key) -> bool:
         """Whether this key, as it was when somebody came with it, is still accepted."""
+        if key.expires:
+            return time.time() < key.expires
         return self._by_hash.get(key.hash) == key
 
     def find(self, secret: str) -> Key | None:
@@ -96,6 +117,44 @@ class TokenBuckets:
         if len(self._kept) > _MAX_BUCKETS:
             del self._kept[next(iter(self._kept))]  # whoever was silent for the longest time
         return wait
+
+
+def key_of_token(issuer: str, who: TokenUser) -> Key:
+    """A token as the key that it stands for: the same user has the same hash, whichever token they bring."""
+    named = f"token\0{issuer}\0{who.tenant}\0{who.user}"
+    return Key(
+        name="token",
+        hash=hash_of(named),
+        user=who.user,
+        roles=who.roles,
+        tenant=who.tenant,
+        organisation=who.organisation,
+        expires=who.expires,
+    )
+
+
+def token_keys(issuer: str, checker: TokenChecker) -> Callable[[str], Awaitable[Key]]:
+    """What gives the key that a signed token stands for."""
+
+    async def check(token: str) -> Key:
+        return key_of_token(issuer, await checker.check(token))
+
+    return check
+
+
+def to_ticket(key: Key) -> str:
+    """What a ticket keeps of whom it lets in: the hash of a key, which may be revoked meanwhile; a token whole."""
+    return key.hash if not key.expires else json.dumps(asdict(key))
+
+
+def from_ticket(ring: KeyRing, kept: str) -> Key | None:
+    """Whom a ticket lets in, if they are still accepted."""
+    if not kept.startswith("{"):
+        return ring.of_hash(kept)
+    facts = json.loads(kept)
+    facts.pop("is_operator")
+    key = Key(**{**facts, "roles": tuple(facts["roles"])})
+    return key if ring.knows(key) else None
 
 
 def hash_of(secret: str) -> str:

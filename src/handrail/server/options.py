@@ -17,6 +17,8 @@ class Options:
     """Pages of other origins that may use the API, such as `https://desk.example.com`."""
     hosts: tuple[str, ...] = ()
     """Names under which clients reach the server, beside those of the loopback."""
+    public_url: str = ""
+    """Where browsers reach the server; empty means the address that each request names."""
     max_body_bytes: int = 262_144
     max_header_bytes: int = 16_384
     requests_per_minute: int = 1_200

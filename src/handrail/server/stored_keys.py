@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import tempfile
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,14 +25,14 @@ LOOK_SECONDS = 0.5
 
 
 async def add_key(
-    keys: KeyStore, *, name: str, role: Role, user: str | None = None, replace: bool = True
+    keys: KeyStore, *, name: str, role: Role, user: str | None = None, roles: Iterable[str] = (), replace: bool = True
 ) -> tuple[Key, str]:
     """Make a key and keep its hash; the key and its secret, which nobody can be shown again.
 
     A key of the same name is replaced, or `UsageError` without `replace`.
     """
     check_name(name)
-    key, secret = _new_key(name, role, user)
+    key, secret = _new_key(name, role, user, roles)
     await keys.add(key, replace=replace)
     return key, secret
 
@@ -105,10 +106,11 @@ def read_secret(path: Path) -> str | None:
     return raw.decode("ascii", "replace").strip() or None
 
 
-def _new_key(name: str, role: Role, user: str | None) -> tuple[Key, str]:
+def _new_key(name: str, role: Role, user: str | None, roles: Iterable[str] = ()) -> tuple[Key, str]:
     secret = new_secret()
     today = datetime.now(UTC).date().isoformat()  # for people who look at the list
-    return Key(name=name, hash=hash_of(secret), role=role, user=user, created=today), secret
+    made = Key(name=name, hash=hash_of(secret), role=role, user=user, roles=tuple(sorted(set(roles))), created=today)
+    return made, secret
 
 
 def _write_secret(path: Path, secret: str) -> None:

@@ -44,6 +44,8 @@ from handrail.contract.store import (
     StoreUnavailable,
     TurnStart,
 )
+from handrail.stores.credentials import StatementCredentials
+from handrail.stores.documents import StatementDocuments
 from handrail.stores.keys import StatementKeys
 from handrail.stores.requests import StatementRequests
 from handrail.stores.statements import (
@@ -57,6 +59,7 @@ from handrail.stores.statements import (
 )
 from handrail.stores.statements.conversations import Counts, NewConversation, TurnEnd, to_text
 from handrail.stores.statements.transaction import AUDIT, NO_LOCKS, LockedRequest, Locks, Request
+from handrail.stores.usage import StatementUsage
 from handrail.stores.worker import Worker
 
 T = TypeVar("T")
@@ -157,8 +160,11 @@ class StatementStore(ABC):
     def __init__(self, clock: Clock | None) -> None:
         self._clock = clock or system_clock
         self.conversations = StatementConversations(self)
+        self.credentials = StatementCredentials(self)
         self.keys = StatementKeys(self)
+        self.documents = StatementDocuments(self)
         self.requests = StatementRequests(self)
+        self.usage = StatementUsage(self)
 
     @abstractmethod
     async def _write(self, request: Request[T], locks: Locks = NO_LOCKS) -> T:
@@ -196,6 +202,9 @@ class StatementStore(ABC):
             partial(sessions.connect, session_id=session_id, registry_version=registry_version, owner=owner),
             Locks(sessions=(session_id,)),
         )
+
+    async def pinned_versions(self) -> dict[tuple[str, str], int]:
+        return await self._read(sessions.pinned_versions)
 
     async def connections(self, session_ids: Sequence[str]) -> dict[str, int]:
         return await self._read(partial(sessions.connections, session_ids=session_ids)) if session_ids else {}

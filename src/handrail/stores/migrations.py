@@ -240,6 +240,52 @@ MIGRATIONS = (
             "CREATE INDEX idempotent_request_age ON idempotent_request (made_at)",
         ),
     ),
+    # The number of calls stands beside the rest, which is JSON, so that tools can be ordered by it.
+    Migration(
+        16,
+        "how tools were used, by day",
+        (
+            """CREATE TABLE tool_usage (
+                day TEXT NOT NULL, tenant TEXT NOT NULL, tool TEXT NOT NULL, version TEXT NOT NULL,
+                calls INTEGER NOT NULL, counts TEXT NOT NULL, PRIMARY KEY (day, tenant, tool, version)) WITHOUT ROWID""",
+            """CREATE TABLE usage_writer (
+                writer TEXT PRIMARY KEY, batch INTEGER NOT NULL, written_at INTEGER NOT NULL) WITHOUT ROWID""",
+        ),
+    ),
+    Migration(
+        17,
+        "credentials of people, and authorizations that are under way",
+        (
+            """CREATE TABLE credential (
+                tenant TEXT NOT NULL, user TEXT NOT NULL, connection TEXT NOT NULL, sealed TEXT NOT NULL,
+                key_id TEXT NOT NULL, version INTEGER NOT NULL, updated_at INTEGER NOT NULL, refresh_owner TEXT,
+                refresh_until INTEGER NOT NULL, PRIMARY KEY (tenant, user, connection)) WITHOUT ROWID""",
+            "CREATE INDEX credential_key ON credential (key_id)",
+            """CREATE TABLE pending_authorization (
+                digest TEXT PRIMARY KEY, tenant TEXT NOT NULL, user TEXT NOT NULL, connection TEXT NOT NULL,
+                sealed TEXT NOT NULL, expires_at INTEGER NOT NULL) WITHOUT ROWID""",
+            "CREATE INDEX pending_authorization_expiry ON pending_authorization (expires_at)",
+        ),
+    ),
+    Migration(
+        18,
+        "roles of keys, and the versions of tools that a session is pinned to",
+        (
+            "ALTER TABLE server_key ADD COLUMN roles TEXT NOT NULL DEFAULT '[]'",
+            "ALTER TABLE session ADD COLUMN versions TEXT NOT NULL DEFAULT '{}'",
+        ),
+    ),
+    Migration(
+        19,
+        "documents of hosts",
+        (
+            """CREATE TABLE document (
+                kind TEXT NOT NULL, id TEXT NOT NULL, tenant TEXT NOT NULL, user TEXT, body TEXT NOT NULL,
+                expires_at INTEGER NOT NULL, version INTEGER NOT NULL, PRIMARY KEY (kind, id)) WITHOUT ROWID""",
+            "CREATE INDEX document_expiry ON document (expires_at)",
+            "CREATE INDEX document_user ON document (tenant, user)",
+        ),
+    ),
 )
 
 

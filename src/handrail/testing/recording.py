@@ -46,11 +46,12 @@ class Recorder:
         self._model = model
         self.name, self.provider = model.name, model.provider
         self.input_rates, self.output_rate = model.input_rates, model.output_rate
+        self.changes_tools = model.changes_tools
         self.lines: list[Line] = []
 
     async def connect(self, config: LiveConfig) -> LiveConnection:
         facts = {"provider": self.provider, "inputRates": list(self.input_rates), "outputRate": self.output_rate}
-        self.lines.append({"at": 0.0, "begin": facts})
+        self.lines.append({"at": 0.0, "begin": {**facts, "changesTools": self.changes_tools}})
         return _Recorded(await self._model.connect(config), self.lines)
 
     async def close(self) -> None:
@@ -96,6 +97,14 @@ class _Recorded:
     async def truncate(self, played_ms: int) -> None:
         await self._connection.truncate(played_ms)
 
+    async def change_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> None:
+        self._note(sent="change_tools", count=len(tools))
+        await self._connection.change_tools(system, tools)
+
+    async def leave_out_results(self) -> None:
+        self._note(sent="leave_out_results")
+        await self._connection.leave_out_results()
+
     async def rotate(self) -> None:
         self._note(sent="rotate")
         await self._connection.rotate()
@@ -119,6 +128,7 @@ class Replayed:
         self.provider = str(begin["provider"])
         self.input_rates = tuple(begin["inputRates"])
         self.output_rate = int(begin["outputRate"])
+        self.changes_tools = bool(begin.get("changesTools", False))
         self._lines = lines[1:]
         self.unlike: list[str] = []
 
@@ -160,6 +170,12 @@ class _Replay:
 
     async def truncate(self, played_ms: int) -> None:
         return None
+
+    async def change_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> None:
+        self._take("change_tools")
+
+    async def leave_out_results(self) -> None:
+        self._take("leave_out_results")
 
     async def rotate(self) -> None:
         self._take("rotate")

@@ -70,7 +70,7 @@ async def _run(options: Namespace) -> int:
     async with open_service("calendar") as calendar:
         if not isinstance(calendar, EmbeddedCalendar):
             raise UsageError(
-                "[services.calendar] has a factory of its own; `handrail calendar` works on the embedded calendar."
+                "[services.calendar] names a calendar elsewhere; `handrail calendar` works on the embedded calendar."
             )
         if getattr(options, "calendar", "primary") not in calendar.names:
             raise UsageError(

@@ -14,6 +14,7 @@ from typing import Any
 
 from handrail.commands import confirm, count, open_service, print_json, progress_for, require_project
 from handrail.errors import HandrailError, UsageError
+from handrail_reference.commands import kb_sync
 from handrail_reference.commands.kb_output import show_evidence, show_record, show_stats, write_lines
 from handrail_reference.services.kb.files import find_sources
 from handrail_reference.services.kb.importing import ImportOutcome, embed_missing, import_sources, missing_vectors
@@ -28,6 +29,7 @@ HELP = "import, search and export the knowledge base"
 EXAMPLES = """examples:
   handrail kb import handbook.jsonl pages/ --namespace studio
   handrail kb import people.csv --strict
+  handrail kb sync https://git.example.com/team/handbook.git --path docs
   handrail kb search "who runs onboarding?" --limit 3
   handrail kb get person:ana_kovac --json
   handrail kb export -o backup.jsonl
@@ -38,9 +40,10 @@ _MAX_PROBLEMS = 50
 
 def configure(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(
-        dest="action", required=True, metavar="import | search | get | stats | export | delete | embed"
+        dest="action", required=True, metavar="import | sync | search | get | stats | export | delete | embed"
     )
     _configure_import(actions.add_parser("import", help="take in records from files and folders"))
+    kb_sync.configure(actions.add_parser("sync", help="follow a folder or a Git repository"))
     search = actions.add_parser("search", help="what a query finds, with scores")
     search.add_argument("query", help="what to look for")
     search.add_argument("--limit", type=int, default=5, help="how many results, 1 to 50 (default: 5)")
@@ -98,9 +101,9 @@ async def _run(options: Namespace) -> int:
     """Commands do their work on this thread: nobody else waits for it."""
     actions = {
         "import": _import, "search": _search, "get": _get, "stats": _stats, "export": _export, "delete": _delete,
-        "embed": _embed,
+        "embed": _embed, "sync": kb_sync.run,
     }  # fmt: skip
-    if options.action != "import":
+    if options.action not in ("import", "sync"):
         require_project()
     words_only = options.action in ("get", "export", "delete") or getattr(options, "no_embeddings", False)
     async with open_service("kb", **({"embeddings": "none"} if words_only else {})) as kb:
@@ -114,10 +117,9 @@ async def _run(options: Namespace) -> int:
 
 
 def _must_exist(kb: KnowledgeBase) -> None:
-    path = kb.database.path
-    if not path.exists():
+    if not kb.database.is_there():
         raise UsageError(
-            f'There is no knowledge base "{path.name}" yet; `handrail kb import FILE` makes one, or the first search.'
+            f'There is no knowledge base "{kb.database.name}" yet; `handrail kb import FILE` makes one, or the first search.'
         )
 
 
@@ -293,18 +295,13 @@ def _delete(kb: KnowledgeBase, options: Namespace) -> int:
 
 def _rows_to_delete(db: Any, options: Namespace) -> list[Any]:
     """(key, id, namespace, owner) of what is meant. By id only what this user reads; a whole source has every owner's."""
-    rows: list[Any] = db.execute(
-        """SELECT r.key, r.id, s.namespace, s.owner FROM record r JOIN scope s ON s.id = r.scope WHERE s.tenant = :tenant
-           AND (:namespace IS NULL OR s.namespace = :namespace) AND (:source IS NULL OR r.source = :source)
-           AND (s.owner IN ('', :user) OR :whole_source AND :user IS NULL) ORDER BY r.key""",
-        {
-            "tenant": options.tenant,
-            "namespace": options.namespace,
-            "source": options.source,
-            "user": options.user,
-            "whole_source": not options.ids,
-        },
-    ).fetchall()
+    asked = [("s.tenant = ?", options.tenant), ("s.namespace = ?", options.namespace), ("r.source = ?", options.source)]
+    if options.ids or options.user is not None:
+        asked.append(("s.owner IN ('', ?)", options.user or ""))
+    given = [(condition, value) for condition, value in asked if value is not None]
+    sql = "SELECT r.key, r.id, s.namespace, s.owner FROM record r JOIN scope s ON s.id = r.scope WHERE "
+    conditions = " AND ".join(condition for condition, _ in given)
+    rows: list[Any] = db.execute(f"{sql}{conditions} ORDER BY r.key", [value for _, value in given]).fetchall()
     return rows
 
 

@@ -159,7 +159,7 @@ def _picture(view: View, text: str) -> Step | None:
 def _draw(view: View, prompt: str) -> Step:
     def say(made: Outcome) -> Step:
         image = made.data["images"][0]
-        shown = REPLY["draft_card" if "draft" in image["engine"] else "picture"]
+        shown = REPLY["placeholder" if "placeholder" in image["engine"] else "picture"]
         return _call(view, "send_image", {"image_id": image["id"]}, lambda _: Step(shown))
 
     return _call(view, "image_generate", {"prompt": prompt}, say)

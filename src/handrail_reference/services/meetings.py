@@ -1,25 +1,87 @@
-"""Links to online meetings, as a port: whoever can turn an event into a link may stand behind it.
+"""Online meetings, as a port: whoever can make one for an event may stand behind it.
 
 The default is Jitsi Meet, which needs no account: a room is there as soon as somebody opens its address.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from hashlib import sha256
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from handrail.errors import ConfigError
 
+if TYPE_CHECKING:
+    from handrail_reference.services.calendar.port import Draft, MeetingProvider
+
+
+class Meeting(NamedTuple):
+    """`ref` is what its provider removes it by; empty where there is nothing to remove."""
+
+    provider: MeetingProvider
+    link: str | None
+    ref: str
+
+
+NO_MEETING = Meeting("none", None, "")
+
 
 class MeetingPort(Protocol):
-    """The same UID always gives the same link, so that asking twice makes no second meeting."""
+    """The same UID always gives the same meeting, so that asking twice makes no second one."""
 
-    async def link(self, uid: str) -> str: ...
+    @property
+    def provider(self) -> MeetingProvider: ...
+
+    async def make(self, draft: Draft) -> Meeting: ...
+
+    async def find(self, uid: str) -> Meeting | None:
+        """A meeting that was made for this UID and has to be removed if its event is not there."""
+        ...
+
+    async def move(self, ref: str, *, title: str, start: datetime, end: datetime) -> None: ...
+
+    async def remove(self, ref: str) -> None:
+        """One that is gone already is removed."""
+        ...
+
+    async def close(self) -> None: ...
 
 
-class JitsiMeetings:
+class NoMeetings:
+    """No link at all."""
+
+    provider: MeetingProvider = "none"
+
+    async def make(self, draft: Draft) -> Meeting:
+        return NO_MEETING
+
+    async def find(self, uid: str) -> Meeting | None:
+        return None
+
+    async def move(self, ref: str, *, title: str, start: datetime, end: datetime) -> None:
+        pass
+
+    async def remove(self, ref: str) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+class MeetMeetings(NoMeetings):
+    """Google Meet: Google Calendar makes, moves and removes the meeting together with its event."""
+
+    provider: MeetingProvider = "meet"
+
+    async def make(self, draft: Draft) -> Meeting:
+        return Meeting("meet", None, "")
+
+
+class JitsiMeetings(NoMeetings):
     """Rooms on a Jitsi server. Who knows a room's name may enter it, so the name is a hash that nobody can guess."""
+
+    provider: MeetingProvider = "jitsi"
 
     def __init__(self, base_url: str = "https://meet.jit.si") -> None:
         try:
@@ -36,3 +98,6 @@ class JitsiMeetings:
 
     async def link(self, uid: str) -> str:
         return f"{self._base}/handrail-{sha256(b'meeting:' + uid.encode()).hexdigest()[:32]}"
+
+    async def make(self, draft: Draft) -> Meeting:
+        return Meeting("jitsi", await self.link(draft.uid), "")

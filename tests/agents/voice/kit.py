@@ -15,6 +15,7 @@ from typing import Any
 from tests.clients.live.kit import LIMITS, built, new_model, new_server
 
 from handrail import Runtime, Session
+from handrail.agents import AgentPolicy
 from handrail.agents.conversation import Conversation
 from handrail.agents.voice.agent import VoiceAgent
 from handrail.agents.voice.host_port import Abilities, Sound, VoicePolicy
@@ -300,6 +301,8 @@ async def voice(
     client: Client | None = None,
     prepare: Callable[[Session, Conversation], None] | None = None,
     recogniser: Recogniser | None = None,
+    agent_policy: AgentPolicy | None = None,
+    runtime: Runtime | None = None,
     **server: Any,
 ) -> AsyncIterator[VoiceCase]:
     """A voice conversation whose model is the local server's script."""
@@ -307,7 +310,14 @@ async def voice(
         model = new_model(provider, running, limits=limits)
         try:
             async with on_model(
-                model, policy=policy, abilities=abilities, client=client, prepare=prepare, recogniser=recogniser
+                model,
+                policy=policy,
+                abilities=abilities,
+                client=client,
+                prepare=prepare,
+                recogniser=recogniser,
+                agent_policy=agent_policy,
+                runtime=runtime,
             ) as case:
                 case.server = running
                 yield case
@@ -325,15 +335,19 @@ async def on_model(
     prepare: Callable[[Session, Conversation], None] | None = None,
     recogniser: Recogniser | None = None,
     store: str = "memory:",
+    agent_policy: AgentPolicy | None = None,
+    runtime: Runtime | None = None,
 ) -> AsyncIterator[VoiceCase]:
     tool_log, client, conversation = ToolLog(), client or Client(), Conversation(time_zone="Europe/Berlin")
     untaken: list[SessionEvent] = []
-    runtime = new_runtime(tool_log, store)
+    runtime = runtime or new_runtime(tool_log, store)
     async with runtime:
         session = await runtime.open_session(mode="text", user="ana")
         if prepare is not None:
             prepare(session, conversation)
-        agent = VoiceAgent(runtime, model, policy=policy or VoicePolicy(), recogniser=recogniser)
+        agent = VoiceAgent(
+            runtime, model, policy=policy or VoicePolicy(), recogniser=recogniser, agent_policy=agent_policy
+        )
         spoken = client.voice = await agent.begin(session, conversation, client, abilities=abilities or Abilities())
 
         async def listen() -> None:

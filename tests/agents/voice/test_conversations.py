@@ -8,7 +8,7 @@ from tests.agents.voice.kit import VoiceCase, voice
 from tests.clients.live.kit import PROVIDERS
 
 from handrail.contract.model import AssistantMessage, ToolMessage, UserMessage
-from handrail.testing.servers.live import Ask, Say, Send, Turn, call
+from handrail.testing.servers.live import Ask, Say, Send, Turn, call, silence, speech
 
 BOOK = call("book_table", guest="Ana")
 FIND = call("find_table", place="window")
@@ -92,3 +92,23 @@ async def test_a_providers_code_is_no_sentence_for_the_user(provider: str) -> No
         (error,) = case.client.of("error")
         assert (error["code"], error["message"]) == ("model_failed", "The model could not answer.")
         assert error["detail"] == "PROHIBITED_INPUT_CONTENT"
+
+
+async def test_a_microphone_that_sends_one_sound_over_and_over_is_noticed_once() -> None:
+    async with voice("openai-realtime", [Turn([Say("Hello.")])]) as case:
+        rate = case.voice.input_rates[0]
+        frame = speech(20, rate)
+        for _ in range(120):
+            case.voice.hear(frame, rate)
+        await case.client.until("error")
+        assert [one["code"] for one in case.client.of("error")] == ["repeated_audio"]
+        assert len(case.voice.session.state.get("lastAudioFingerprint")) == 16
+
+
+async def test_silence_is_no_repeated_sound() -> None:
+    async with voice("openai-realtime", [Turn([Say("Hello.")])]) as case:
+        rate = case.voice.input_rates[0]
+        for _ in range(120):
+            case.voice.hear(silence(20, rate), rate)
+        assert case.client.of("error") == []
+        assert case.voice.session.state.get("lastAudioFingerprint") is None

@@ -51,7 +51,7 @@ from handrail.agents.voice.state.events_and_effects import (
 )
 from handrail.agents.voice.state.reducer import ConversationReducer
 from handrail.contract.call import Call
-from handrail.contract.events import ConfirmationWanted, LateEnvelope
+from handrail.contract.events import ConfirmationWanted, ConnectionWanted, LateEnvelope
 from handrail.contract.live import (
     Answer,
     AudioOut,
@@ -710,3 +710,17 @@ def test_a_model_that_calls_without_an_end_is_refused_and_then_given_up() -> Non
     for _ in range(6):
         run.send(CallsMade((FIND,)))
     assert [effect.ending.reason for effect in run.wanted(EndSession)] == ["fault"]
+
+
+def test_a_connection_that_is_wanted_is_shown_and_neither_spoken_nor_told_to_the_model() -> None:
+    run = ReducerRun()
+    run.user_says("When is my next meeting?")
+    asked = len(run.wanted(TellModel))
+    wanted = ConnectionWanted(
+        connection="google", label="Google Calendar", tool_id="next_meeting", call_id="c1", link="/#/connections/google"
+    )
+    run.send(SessionNews(wanted, wall_time=0.0))
+    (shown,) = run.told("connection_wanted")
+    assert shown["link"] == "/#/connections/google"
+    assert len(run.wanted(TellModel)) == asked
+    assert run.told("speak") == []

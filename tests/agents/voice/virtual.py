@@ -117,6 +117,7 @@ class WiredModel:
         self.provider = "gemini-live" if self.is_gemini else "openai-realtime"
         self.input_rates = (16_000,) if self.is_gemini else (24_000,)
         self.output_rate = 24_000
+        self.changes_tools = False
         self._server = server
         self._runs: list[asyncio.Task[None]] = []
 

@@ -146,7 +146,7 @@ async def test_a_picture_is_drafted_chosen_and_shown(talk: Opens) -> None:
     async with talk() as here:
         await here.say("draw a lighthouse at dawn")
         assert here.events[-1].data["suggestions"] == ["Use the first one", "Use the second one", "Use the third one"]
-        assert "draft card" in await here.say("Use the second one")
+        assert "placeholder card" in await here.say("Use the second one")
         assert here.written["image_generate"]["prompt"].startswith("a lighthouse at dawn. Close-up")
         assert "3 pictures" in await here.say("use the fourth one")
         await here.say("The LAST one, please")

@@ -174,6 +174,7 @@ SENTENCES: list[tuple[list[str], Any]] = [
     (["asdf?!"], DECLINES),
     (["write me a poem about the sea"], DECLINES),
     (["start voice and ask about the ledger"], {"start_voice_session": {"pending_request": "ask about the ledger"}}),
+    (["start voice mode and tell me a joke"], {"start_voice_session": {"pending_request": "tell me a joke"}}),
     (["pull the emails out of this: write to a@b.com or c@d.org"], "c@d.org"),
     (["thank you so much!"], "You are welcome."),
     # What was forbidden, reported, quoted or made conditional is not booked.

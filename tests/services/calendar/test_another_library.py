@@ -18,6 +18,7 @@ from tests.services.calendar.oracle import DAY, instant
 from tests.services.calendar.test_oracle import minutes, windows
 
 from handrail_reference.services.calendar.library import CalendarLibrary
+from handrail_reference.services.calendar.port import Caller
 
 TENANTS = count()
 ORDERS = (
@@ -100,7 +101,9 @@ async def check(calendars, found, orders, owns, window, home):
         reject()
     assert reading.problems == []
     await CalendarLibrary(calendar, tenant).take_in([reading], "primary")
-    answer = await calendar.availability(start=window[0], end=window[1], calendars=["primary"], tenant=tenant)
+    answer = await calendar.availability(
+        start=window[0], end=window[1], calendars=["primary"], caller=Caller(tenant=tenant)
+    )
     kinds = {f"u{number}": event for number, event in enumerate(found)}
     expected = minutes(spans(data, window, kinds, ZoneInfo(home)), window)
     assert minutes([(one.start, one.end) for one in answer.busy], window) == expected

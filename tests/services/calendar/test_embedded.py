@@ -17,7 +17,7 @@ from handrail.contract.errors import ConfigError, ErrorType, ToolError
 from handrail_reference.services.calendar import database as database_module
 from handrail_reference.services.calendar.gaps import merged
 from handrail_reference.services.calendar.library import CalendarLibrary
-from handrail_reference.services.calendar.port import Busy, Draft
+from handrail_reference.services.calendar.port import Busy, Caller, Draft
 from handrail_reference.services.calendar.tables import length_class
 from handrail_reference.services.meetings import JitsiMeetings
 
@@ -150,12 +150,12 @@ async def test_titles_are_for_those_who_ask_and_private_ones_for_nobody(calendar
 
 async def test_a_tenant_never_sees_the_calendars_of_another(calendar):
     await fill(calendar, "UID:a\nDTSTART:20260113T100000Z\nDURATION:PT1H", tenant="acme")
-    made = await calendar.create(draft(), tenant="acme", user="ana")
-    assert len(await busy(calendar, *DAY, tenant="acme")) == 2
+    made = await calendar.create(draft(), caller=Caller(tenant="acme", user="ana"))
+    assert len(await busy(calendar, *DAY, caller=Caller(tenant="acme"))) == 2
     for tenant in ("", "Acme", "acme2", "%"):
-        assert await busy(calendar, *DAY, tenant=tenant) == []
-        assert await calendar.find("k1", tenant=tenant) is None
-    other = await calendar.create(draft(title="Other"), tenant="globex")
+        assert await busy(calendar, *DAY, caller=Caller(tenant=tenant)) == []
+        assert await calendar.find("k1", caller=Caller(tenant=tenant)) is None
+    other = await calendar.create(draft(title="Other"), caller=Caller(tenant="globex"))
     assert other.event_id != made.event_id
     await calendar.close()
 

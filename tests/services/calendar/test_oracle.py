@@ -13,6 +13,7 @@ from tests.services.calendar.kit import open_calendar, read, sheet
 from tests.services.calendar.oracle import DAY, LAST, taken, walls
 
 from handrail_reference.services.calendar.library import CalendarLibrary
+from handrail_reference.services.calendar.port import Caller
 
 MINUTE = timedelta(minutes=1)
 TENANTS = count()
@@ -56,7 +57,9 @@ async def check(calendars, primary, team, window, home):
         assert reading.problems == []
         await CalendarLibrary(calendar, tenant).take_in([reading], name)
     start, end = window
-    answer = await calendar.availability(start=start, end=end, calendars=["primary", "team"], tenant=tenant)
+    answer = await calendar.availability(
+        start=start, end=end, calendars=["primary", "team"], caller=Caller(tenant=tenant)
+    )
     # No event is longer than three days, or moved further than three days.
     first, last = (moment.replace(tzinfo=None) for moment in (start - 8 * DAY, end + 8 * DAY))
     expected = minutes([span for event in primary + team for span in taken(event, zone, first, last)], window)

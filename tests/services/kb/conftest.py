@@ -2,11 +2,14 @@
 
 import zlib
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from handrail_reference.services.kb.importing import embed_missing
+from handrail_reference.services.kb.postgres import PostgresKnowledgeBase
 from handrail_reference.services.kb.record import make_record
 from handrail_reference.services.kb.service import KnowledgeBase
 from handrail_reference.services.kb.writing import Tally, put_records
@@ -40,14 +43,41 @@ def embedder():
     return HashingEmbedder()
 
 
+_NUMBERS = count(1)
+_POSTGRES = dict[int, str]()
+"""The database of each server that bases are made in, each in a schema of its own."""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def kind(request) -> str:
+    """The two databases that a base may be in. `@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)`: one alone."""
+    return request.param
+
+
 @pytest.fixture
-def open_base(tmp_path):
+def place_of(kind, request):
+    """`place_of(path)`: where the base of this name is, in the database of the test's kind; the same for the same path."""
+    if kind == "sqlite":
+        yield lambda path: path
+        return
+    server = request.getfixturevalue("postgres")
+    url = _POSTGRES.setdefault(id(server), "") or server.new_database(empty=True)
+    _POSTGRES[id(server)] = url
+    schemas: dict[Path, str] = {}
+    yield lambda path: PostgresKnowledgeBase(url, schema=schemas.setdefault(path, f"kb_{next(_NUMBERS)}"))
+    with psycopg.connect(url, autocommit=True) as db:
+        for schema in schemas.values():
+            db.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+
+
+@pytest.fixture
+def open_base(tmp_path, place_of):
     """`open_base({...record}, …)`: a base with these records; `embedder=` gives their pieces vectors, too."""
     opened = []
 
     def make(*records: dict, embedder=None, path: Path | None = None, **options) -> KnowledgeBase:
         kb = KnowledgeBase(
-            path or tmp_path / "kb.db", embedder=None if embedder is None else lambda: embedder, **options
+            place_of(path or tmp_path / "kb.db"), embedder=None if embedder is None else lambda: embedder, **options
         )
         opened.append(kb)
         checked = [make_record(record) for record in records]

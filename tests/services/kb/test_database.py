@@ -14,7 +14,7 @@ from contextlib import closing
 import pytest
 
 from handrail.contract.errors import HandrailError, UsageError
-from handrail_reference.services.kb import database, tables, words
+from handrail_reference.services.kb import connection, tables, words
 from handrail_reference.services.kb.database import KnowledgeDatabase
 from handrail_reference.services.kb.port import KbTooSlow, KbUnavailable
 from handrail_reference.services.kb.reading import statistics
@@ -22,6 +22,11 @@ from handrail_reference.services.kb.record import make_record
 from handrail_reference.services.kb.service import KnowledgeBase
 from handrail_reference.services.kb.tables import MIGRATIONS, migrate
 from handrail_reference.services.kb.writing import Tally, put_records
+
+
+@pytest.fixture
+def kind():
+    return "sqlite"
 
 
 def _sentence(path, kind=HandrailError):
@@ -215,7 +220,7 @@ async def test_the_loop_runs_on_while_the_file_is_read(open_base):
 
 
 async def test_one_reader_computes_at_a_time(open_base, monkeypatch):
-    monkeypatch.setattr(database, "_TURN_SECONDS", 30.0)
+    monkeypatch.setattr(connection, "_TURN_SECONDS", 30.0)
     kb = open_base({"id": "doc:a", "text": "x"})
     computing, most = [], []
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from handrail_reference.services.kb import importing, pausing
 from handrail_reference.services.kb.files import find_sources
 from handrail_reference.services.kb.importing import embed_missing, import_sources
+from handrail_reference.services.kb.postgres import PostgresKnowledgeBase
 from handrail_reference.services.kb.reading import all_records, statistics
 from handrail_reference.services.kb.record import make_record
 from handrail_reference.services.kb.writing import Tally, put_records, remove_records
@@ -35,6 +37,14 @@ def _records(count, word="plain"):
 def _content(kb):
     """Every table that an import fills, without numbers that only count up."""
 
+    def stems(db):
+        every = "SELECT s.lexeme, count(*), sum((w.often ->> s.lexeme)::int) FROM {} w, unnest(w.words) s GROUP BY 1 ORDER BY 1"
+        found = [statistics(db), [record.to_dict() for record in all_records(db)]]
+        found += [db.execute(every.format(table)).fetchall() for table in ("head_words", "piece_words")]
+        sizes = "SELECT tenant, namespace, owner, heads, words_in_heads, pieces, words_in_pieces FROM scope ORDER BY 1, 2, 3"
+        del found[0]["bytes"]
+        return [*found, db.execute(sizes).fetchall()]
+
     def look(db):
         words = "SELECT term, doc, cnt FROM temp.v ORDER BY 1"
         db.execute("PRAGMA query_only = OFF")
@@ -46,7 +56,7 @@ def _content(kb):
         del found[0]["bytes"]
         return found
 
-    return kb.database.read_now(look)
+    return kb.database.read_now(stems if isinstance(kb.database, PostgresKnowledgeBase) else look)
 
 
 def test_the_same_content_again_is_no_work(open_base, tmp_path, embedder):
@@ -115,16 +125,16 @@ def test_strict_changes_nothing_if_one_record_is_bad(open_base, tmp_path):
 def test_a_batch_that_fails_is_not_there_at_all(open_base, tmp_path, monkeypatch):
     kb = open_base()
     monkeypatch.setattr(importing, "BATCH", 10)
-    insert = importing.writing._insert
+    values = importing.writing._values
     calls = []
 
     def failing(*args):
         calls.append(1)
         if len(calls) == 25:
             raise RuntimeError("the disk went away")
-        insert(*args)
+        return values(*args)
 
-    monkeypatch.setattr(importing.writing, "_insert", failing)
+    monkeypatch.setattr(importing.writing, "_values", failing)
     path = _lines(tmp_path / "a.jsonl", _records(40))
     with pytest.raises(RuntimeError):
         _import(kb, path)
@@ -139,21 +149,25 @@ from pathlib import Path
 from handrail_reference.services.kb import importing, writing
 from handrail_reference.services.kb.database import KnowledgeDatabase
 from handrail_reference.services.kb.files import find_sources
+from handrail_reference.services.kb.postgres import PostgresKnowledgeBase
 
+place = KnowledgeDatabase(Path(sys.argv[2])) if len(sys.argv) < 4 else PostgresKnowledgeBase(sys.argv[2], schema=sys.argv[3])
 importing.BATCH = 20
 def told(done, total):
     if done * 3 > total:
         print("far", flush=True)
         time.sleep(60)
 sources, passed = find_sources([Path(sys.argv[1])])
-importing.import_sources(KnowledgeDatabase(Path(sys.argv[2])), sources, passed, progress=told)
+importing.import_sources(place, sources, passed, progress=told)
 """
 
 
-def test_an_import_that_was_killed_goes_on_and_ends_as_if_nothing_had_happened(open_base, tmp_path):
+def test_an_import_that_was_killed_goes_on_and_ends_as_if_nothing_had_happened(open_base, place_of, tmp_path):
     path = _lines(tmp_path / "a.jsonl", _records(200))
     killed = tmp_path / "killed.db"
-    process = subprocess.Popen([sys.executable, "-c", _KILLED, str(path), str(killed)], stdout=subprocess.PIPE)
+    place = place_of(killed)
+    there = [str(place)] if isinstance(place, Path) else [place._url, place._schema]
+    process = subprocess.Popen([sys.executable, "-c", _KILLED, str(path), *there], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"far\n"
     process.kill()
     process.wait()

@@ -8,12 +8,12 @@ import pytest
 
 from handrail.contract.errors import ConfigError
 from handrail_reference.services.embeddings import EmbeddingError
-from handrail_reference.services.kb import database, filtered, meaning
+from handrail_reference.services.kb import connection, filtered, meaning
 from handrail_reference.services.kb.importing import embed_missing, missing_vectors
 from handrail_reference.services.kb.meaning import Meaning
 from handrail_reference.services.kb.port import Filter
 from handrail_reference.services.kb.record import make_record
-from handrail_reference.services.kb.writing import Tally, put_records, put_vectors, remove_records, space_id
+from handrail_reference.services.kb.writing import Tally, put_records, remove_records, space_id
 
 pytest.importorskip("numpy")
 from handrail_reference.services.kb.vectors import VectorIndex, _Rows, packed
@@ -69,6 +69,7 @@ def test_a_list_of_deletions_that_was_cut_is_no_trouble(open_base, ids, embedder
     assert ids(kb, "physician") == []
 
 
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 def test_many_changes_do_not_make_the_matrix_grow_for_ever(open_base, ids, embedder):
     kb = open_base(*RECORDS, embedder=embedder)
     for number in range(8):
@@ -127,6 +128,7 @@ async def test_without_embeddings_it_says_so_once(open_base, caplog):
     assert not [record for record in caplog.records if record.levelno > logging.INFO], "nothing is wrong"
 
 
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     "damaged", [b"\0", b"\xff\x7f" * 2048, b"\0\x7c" * 2048], ids=["short", "no number", "endless"]
 )
@@ -137,6 +139,7 @@ def test_damaged_vectors_are_left_out(open_base, ids, embedder, damaged):
     assert ids(kb, "automobile") == ["doc:car"]
 
 
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 def test_the_closest_piece_of_each_record_is_the_one_that_is_shown(open_base):
     """Against the plain way: 150 records with one to six vectors each, in no order, some of them equal."""
     numpy = pytest.importorskip("numpy")
@@ -151,7 +154,7 @@ def test_the_closest_piece_of_each_record_is_the_one_that_is_shown(open_base):
     space = kb.database.write_now(lambda db: space_id(db, "eight", 8))
     for some in (shuffled[:300], shuffled[300:]):
         kb.database.write_now(
-            lambda db, some=some: put_vectors(db, space, [(one, packed(vectors[one])) for one in some])
+            lambda db, some=some: db.put_vectors(space, [(one, packed(vectors[one])) for one in some])
         )
     query = vectors[shuffled[0]]
     index = VectorIndex("eight", 8)
@@ -246,7 +249,7 @@ async def test_a_slow_server_is_not_waited_for_and_asked_again_later(open_base, 
 
 
 async def test_others_search_while_a_server_makes_the_vector_of_a_query(open_base, embedder, monkeypatch):
-    monkeypatch.setattr(database, "_TURN_SECONDS", 30.0)
+    monkeypatch.setattr(connection, "_TURN_SECONDS", 30.0)
     kb = open_base(*RECORDS, embedder=embedder)
     assert await kb.search("doctor", user=None, tenant="")
     hanging, asked, embed = threading.Event(), threading.Event(), embedder.embed

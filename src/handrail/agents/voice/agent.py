@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from handrail.agents.context_watch import ContextWatch
 from handrail.agents.conversation import Conversation
+from handrail.agents.offering import Offering, Picker
 from handrail.agents.policy import AgentPolicy
-from handrail.agents.prompts import Offering, Picker, Prompt, Prompts
+from handrail.agents.prompts import Prompt, Prompts
+from handrail.agents.tool_use import ToolUse
+from handrail.agents.voice.following_offer import FollowingOffer
 from handrail.agents.voice.host_port import Abilities, VoiceError, VoiceListener, VoicePolicy
 from handrail.agents.voice.live_session import VoiceSession
 from handrail.agents.voice.spoken import Recogniser
 from handrail.contract.errors import HandrailError
 from handrail.contract.live import LiveConfig, LiveConnection, LiveError, LiveModel
 from handrail.contract.model import UserMessage
+from handrail.providers.context_windows import context_window
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.session import Session
 
@@ -45,7 +51,10 @@ class VoiceAgent:
         self.recogniser = recogniser
         self.agent_policy = agent_policy or AgentPolicy()
         self.offering = Offering(
-            prompts or Prompts.load(guide_tokens=self.agent_policy.guide_tokens), self.agent_policy, picker
+            prompts or Prompts.load(guide_tokens=self.agent_policy.guide_tokens),
+            self.agent_policy,
+            picker,
+            ToolUse(runtime),
         )
 
     async def begin(
@@ -64,7 +73,7 @@ class VoiceAgent:
         try:
             await session.set_mode("voice")
             await conversation.catch_up(session, session.turn.number if session.turn is not None else 0)
-            connection = await self._connect(session, conversation)
+            connection, prompt = await self._connect(session, conversation)
             try:
                 # A connection of its own: calls that the text model made before must not run beside those of voice.
                 if await self.runtime.resume_session(session.id, token=session.token) is not session:
@@ -80,6 +89,10 @@ class VoiceAgent:
                 raise VoiceError(str(error), code="refused", retryable=True) from error
             raise
         session.voice_open = True
+        window = self.agent_policy.context_window or self._window()
+        conversation.context = watch = ContextWatch(session.id, window, self.runtime.metrics)
+        if not self.model.output_rate:  # a live provider counts by itself; a text model may not
+            watch.used(prompt.prompt_tokens + prompt.declaration_tokens + conversation.tokens())
         voice = VoiceSession(
             self.runtime,
             session,
@@ -91,6 +104,8 @@ class VoiceAgent:
             max_rounds=self.agent_policy.rounds + self.agent_policy.late_rounds,
             abilities=abilities or Abilities(),
             recogniser=self.recogniser,
+            unwraps_calls=prompt.through_call,
+            offer=self._following(session, conversation, connection, prompt),
         )
         voice.start()
         return voice
@@ -104,8 +119,23 @@ class VoiceAgent:
             message = "The session is still answering a message; wait for the answer, or cancel it."
             raise VoiceError(message, code="busy", retryable=True) from None
 
-    async def _connect(self, session: Session, conversation: Conversation) -> LiveConnection:
-        prompt, time_zone = await self._prompt(session, conversation)
+    def _following(
+        self, session: Session, conversation: Conversation, connection: LiveConnection, prompt: Prompt
+    ) -> FollowingOffer | None:
+        """Where tools are left out and the provider can change them; None costs a conversation nothing."""
+        if not prompt.left_out or not self.model.changes_tools:
+            return None
+
+        async def choose(words: str, kept: Sequence[str]) -> Prompt:
+            return (await self._prompt(session, conversation, words, kept))[0]
+
+        return FollowingOffer(choose, conversation, connection, prompt)
+
+    async def _connect(self, session: Session, conversation: Conversation) -> tuple[LiveConnection, Prompt]:
+        asked = [message.text for message in conversation.messages[-12:] if isinstance(message, UserMessage)]
+        query = " ".join([*asked[-3:], session.state.get("pendingMessage") or ""]).strip()
+        prompt, time_zone = await self._prompt(session, conversation, query)
+        self._count(session, prompt)
         facts = {"mode": session.mode, "user": session.user or "", "time_zone": time_zone}
         slow = session.limits.turn_ms
         config = LiveConfig(
@@ -123,22 +153,28 @@ class VoiceAgent:
         )
         try:
             async with asyncio.timeout(self.policy.connect_seconds):
-                return await self.model.connect(config)
+                return await self.model.connect(config), prompt
         except TimeoutError:
             message = f"The voice model did not answer within {self.policy.connect_seconds:g} seconds."
             raise VoiceError(message, code="provider", retryable=True) from None
         except LiveError as error:
             raise VoiceError(str(error), code="provider", retryable=error.retryable) from None
 
-    async def _prompt(self, session: Session, conversation: Conversation) -> tuple[Prompt, str]:
-        """Tools cannot be changed later, so they are picked by what was said, and by what is waiting to be answered."""
-        asked = [message.text for message in conversation.messages[-12:] if isinstance(message, UserMessage)]
-        query = " ".join([*asked[-3:], session.state.get("pendingMessage") or ""]).strip()
+    async def _prompt(
+        self, session: Session, conversation: Conversation, query: str, kept: Sequence[str] = ()
+    ) -> tuple[Prompt, str]:
+        """The prompt for what was said, and for what waits to be answered; and the time zone."""
         zone, name = self._zone(conversation)
         now = datetime.fromtimestamp(self.runtime.clock.time(), zone)
-        prompt = await self.offering.prompt(session, self.model.provider, query, conversation.offered, now, name)
-        self._count(session, prompt)
+        changes = self.model.changes_tools
+        prompt = await self.offering.live_prompt(
+            session, self.model.provider, query, conversation.offered, now, name, changes_tools=changes, kept=kept
+        )
         return prompt, name
+
+    def _window(self) -> int | None:
+        known: int | None = getattr(self.model, "context_window", None)
+        return known or context_window(self.model.provider, self.model.name)
 
     def _zone(self, conversation: Conversation) -> tuple[ZoneInfo, str]:
         for name in (conversation.time_zone, self.agent_policy.time_zone):

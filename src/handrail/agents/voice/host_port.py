@@ -11,11 +11,13 @@ listener serves all of them and decides what it keeps for a client that is away.
 | `transcript` | `who` (`user`, `model`), `item`, `inputId`, `text` (the new piece), `final`, and then `whole` |
 | `audio_end` | `item`, `ms`: the item's sound is complete, and its length |
 | `flush` | `item`: what is not played of it, and of all before it, is thrown away |
-| `tool_started`, `tool_finished`, `tool_refused`, `progress`, `message`, `confirmation`, `confirmation_closed` | as in text |
+| `tool_started`, `tool_finished`, `tool_refused`, `progress`, `message` | as in text |
+| `connection_wanted`, `confirmation`, `confirmation_closed` | as in text |
 | `question` | `id`, `state` (`reading`, `asking`, `missed`, `screen`, `approved`, `declined`, `expired`), `misses` |
 | `speak` | `id`, `item`, `text`, `kind` (`answer`, `filler`, `preview`, `notice`): for the client's own voice, or to be read |
 | `cue` | `kind` (`slow`, `reconnected`), `toolId` |
 | `turn_done` | `turn`, `inputId`, `input`, `text`, `citations`, `interrupted`, `latency` |
+| `context` | `usedTokens`, `windowTokens`: nine tenths of the model's window are used; old results are left out |
 | `link` | `state` (`up`, `lost`), `number`: the provider's side |
 | `error` | `code`, `message` |
 | `ended` | `reason`, `closingMessage`, `textResponse`, `resumable`, `message`; the last one |

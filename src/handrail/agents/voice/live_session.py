@@ -16,13 +16,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from typing import Any, assert_never
 
 from handrail.agents import events
 from handrail.agents.conversation import Conversation
+from handrail.agents.offering import unwrapped_call
 from handrail.agents.text import checked_input
 from handrail.agents.unacknowledged_writes import UnacknowledgedWrite, writes
 from handrail.agents.voice.confirmation_decisions import ConfirmationDecisions
+from handrail.agents.voice.following_offer import FollowingOffer
 from handrail.agents.voice.host_phrases import is_said
 from handrail.agents.voice.host_port import (
     Abilities,
@@ -82,7 +85,18 @@ from handrail.agents.voice.state.reducer import ConversationReducer
 from handrail.agents.voice.state.voice_turns import CallBatch, cancelled_call, failed_call
 from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.events import LateEnvelope, SessionEvent
-from handrail.contract.live import Answer, AudioOut, Direct, LiveConnection, LiveError, LiveEvent, LiveModel
+from handrail.contract.live import (
+    Answer,
+    AudioOut,
+    CallsMade,
+    Direct,
+    InputTranscript,
+    LiveConnection,
+    LiveError,
+    LiveEvent,
+    LiveModel,
+    Usage,
+)
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime.call_attempt import ConnectionReplaced
 from handrail.runtime.core import RuntimeCore
@@ -92,6 +106,8 @@ _LOG = logging.getLogger("handrail.agent")
 _STORE_SECONDS = 5.0
 """How long the end waits for what must happen in its order: turns to be stored, answers to be sent."""
 _RESUME_TRIES = 5
+_STUCK_FRAMES = 50
+"""A second of the same frame of 20 ms."""
 
 
 class VoiceSession:
@@ -110,7 +126,12 @@ class VoiceSession:
         max_rounds: int,
         abilities: Abilities,
         recogniser: Recogniser | None = None,
+        unwraps_calls: bool = False,
+        offer: FollowingOffer | None = None,
     ) -> None:
+        self._unwraps_calls = unwraps_calls
+        """Whether the model may call tools by `call_tool`."""
+        self._offer = offer
         self._loop = asyncio.get_running_loop()
         self._runtime = runtime
         self._model = model
@@ -147,12 +168,16 @@ class VoiceSession:
             attached_as=lambda: self._attached_as,
             connection_number=lambda: self.reducer.connection,
             is_over=lambda: self.reducer.is_over,
+            offer=offer,
         )
         self._timers: dict[Timer, asyncio.TimerHandle] = {}
         self._due: dict[Timer, float] = {}
         """The reducer's timers as they were when the handles were made."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._chunks = 0
+        self._last_frame = b""
+        self._same_frames = 0
+        """How often the newest frame came again in a row."""
         self._waiting: deque[Ordered] = deque()
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
@@ -210,6 +235,10 @@ class VoiceSession:
         if reducer.is_over:
             return False
         self._chunks += 1
+        if pcm == self._last_frame:
+            self._note_repeated_frame(pcm)
+        else:
+            self._last_frame, self._same_frames = pcm, 0
         # The only look that a frame gets: it must reach the provider in about a millisecond.
         activity, asked, now = reducer.activity, reducer.confirmation, self._loop.time()
         before = activity.voice
@@ -222,6 +251,20 @@ class VoiceSession:
             return self.connection.send_audio(pcm, rate)
         except LiveError:
             return False
+
+    def _note_repeated_frame(self, pcm: bytes) -> None:
+        """The same sound over and over, which no microphone records: a client that is stuck, or an attack with one sound. Told
+        once for each such sound; silence is no sound."""
+        self._same_frames += 1
+        if self._same_frames != _STUCK_FRAMES or not pcm.strip(b"\0"):
+            return
+        fingerprint = sha256(pcm).hexdigest()[:16]
+        if self.session.state.get("lastAudioFingerprint") == fingerprint:
+            return
+        self.session.state.set("lastAudioFingerprint", fingerprint)
+        _LOG.warning("The client of session %s sends the same sound over and over (%s)", self.session.id, fingerprint)
+        message = "Your microphone sends the same sound over and over; check it, or start voice again."
+        self._listener.tell("error", {"code": "repeated_audio", "message": message})
 
     async def say(self, text: str, *, id: str, spoken: bool = False) -> None:
         """`VoiceError` if these are no words, or this is over. The same id again changes nothing."""
@@ -272,9 +315,46 @@ class VoiceSession:
         """Something of the model."""
         reducer, now = self.reducer, self._loop.time()
         try:
-            self._carry_out(reducer.apply_sound(event, now) if type(event) is AudioOut else reducer.apply(event, now))
+            if type(event) is AudioOut:
+                self._carry_out(reducer.apply_sound(event, now))
+            else:
+                self._carry_out(reducer.apply(self._with_own_names(event), now))
         except Exception as error:  # noqa: BLE001  # the user learns that it is over; the connection is not to be torn by it
             self._fail(error)
+
+    def _with_own_names(self, event: LiveEvent) -> LiveEvent:
+        """Calls under the names of their tools. What the user said is also heard by the offer of tools."""
+        if self._unwraps_calls and isinstance(event, CallsMade):
+            return CallsMade(tuple(map(unwrapped_call, event.calls)))
+        if isinstance(event, Usage):
+            self._count_context(event)
+        elif self._offer is not None and isinstance(event, InputTranscript) and event.final:
+            self._spawn(self._follow(self._offer, event.whole))
+        return event
+
+    def _count_context(self, usage: Usage) -> None:
+        watch = self._conversation.context
+        if watch is None or not usage.input_tokens:
+            return
+        was_alarmed = watch.is_alarmed
+        alarm = watch.used(0, usage)
+        if alarm is None:
+            return
+        if not was_alarmed:
+            self._listener.tell("context", alarm)
+        self._spawn(self._shorten())
+
+    async def _shorten(self) -> None:
+        with suppress(LiveError):  # the live session reports its own end
+            await self.connection.leave_out_results()
+
+    async def _follow(self, offer: FollowingOffer, words: str) -> None:
+        try:
+            await offer.follow(words)
+        except LiveError:
+            pass  # the live session reports its own end
+        except Exception as error:  # noqa: BLE001  # the tools that it has are better than none
+            _LOG.error("The tools of session %s could not be changed", self.session.id, exc_info=error)
 
     async def _read(self) -> None:
         try:
@@ -354,6 +434,8 @@ class VoiceSession:
             case SendUserText(text, clears_pending):
                 # Before it is sent: the answer may begin while this still waits.
                 self._report(UserTextSending())
+                if self._offer is not None:
+                    await self._follow(self._offer, text)
                 await connection.send_text(text)
                 if clears_pending:
                     session.state.set("pendingMessage", None)
@@ -523,7 +605,9 @@ class ToolCalls:
         attached_as: Callable[[], int],
         connection_number: Callable[[], int],
         is_over: Callable[[], bool],
+        offer: FollowingOffer | None = None,
     ) -> None:
+        self._offer = offer
         self._session = session
         self._conversation = conversation
         self._unacknowledged = conversation.unacknowledged
@@ -639,6 +723,8 @@ class ToolCalls:
         """To the model; if there is none any more, to whoever continues the session."""
         if not self._is_over():
             try:
+                if self._offer is not None:
+                    await self._offer.found(answers)
                 await self._connection.send_envelopes(
                     answers, scheduling="silent" if batch.interrupted else "when_idle"
                 )

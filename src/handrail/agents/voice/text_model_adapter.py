@@ -11,11 +11,12 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from handrail.agents.conversation import Conversation, lost
+from handrail.agents.conversation import Conversation, lost, tokens_of_message
 from handrail.agents.host_words import failed_words, late_words, too_many_calls, unfinished_words
 from handrail.agents.policy import AgentPolicy
 from handrail.contract.call import Call
@@ -56,6 +57,7 @@ class TextModelAdapter:
 
     input_rates: tuple[int, ...] = ()
     output_rate = 0
+    changes_tools = True
 
     def __init__(self, model: Model, *, clock: Callable[[], float], policy: AgentPolicy | None = None) -> None:
         self._model = model
@@ -69,6 +71,10 @@ class TextModelAdapter:
     @property
     def provider(self) -> str:
         return self._model.provider
+
+    @property
+    def context_window(self) -> int | None:
+        return self._model.context_window
 
     def use(self, model: Model) -> None:
         """From the next connection on this model answers; those that are open keep theirs."""
@@ -114,6 +120,8 @@ class TextModelConnection:
         self._answering: asyncio.Task[None] | None = None
         self._said: list[str] = []
         """What the model has said in the round that runs."""
+        self._room: int | None = None
+        """What the model's window has left for the conversation, once it was nearly full."""
         self._is_over = False
 
     # ------------------------------------------------------------------------------------------- for the host
@@ -150,6 +158,14 @@ class TextModelConnection:
 
     async def truncate(self, played_ms: int) -> None:
         """There is no sound."""
+
+    async def change_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> None:
+        self._check_open()
+        self._config = replace(self._config, system=system, tools=tools)
+
+    async def leave_out_results(self) -> None:
+        """From now on half of what is known fits; for the sake of that, only results are left out."""
+        self._room = sum(map(tokens_of_message, self._memory.messages)) // 2
 
     async def rotate(self) -> None:
         """There is no connection to replace."""
@@ -284,7 +300,7 @@ class TextModelConnection:
         """What the model says, told as it comes; asked again once if it failed before it said anything."""
         request = ModelRequest(
             system=self._config.system,
-            messages=tuple(self._memory.within(self._policy.history_tokens)),
+            messages=tuple(self._memory.sent_within(self._policy.history_tokens, self._room)[0]),
             tools=self._config.tools,
             allow_calls=allow_calls,
             max_output_tokens=self._policy.max_output_tokens,

@@ -18,4 +18,4 @@ def check(source: ToolSource, catalogue: Catalogue) -> Iterator[Spot]:
             yield Spot(SCHEMA_FILE, f"/dedupeFields/{index}", f'"{name}" is not an argument.', fix)
 
 
-RULE = Rule(name="dedupe-fields", promise="Every name in `dedupeFields` is an argument.", check=check)
+RULE = Rule(name="dedupe-fields", promise="Every name in `dedupeFields` is an argument.", check=check, upstream=True)

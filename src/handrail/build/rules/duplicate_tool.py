@@ -22,13 +22,31 @@ def check(source: ToolSource, catalogue: Catalogue) -> Iterator[Spot]:
             f'"{tool_id}" is also a reference tool that `reference` in [tools] takes in.',
             "Give this tool another name, or list the reference tools that you want without that one.",
         )
-    elif others:
-        yield Spot(
-            SCHEMA_FILE,
-            "/toolId",
-            f'"{tool_id}" is also the toolId of "{others[0].folder}".',
-            "Give each tool a name of its own.",
-        )
+        return
+    for other in others:
+        if source.kind == other.kind == "directory":
+            version = (source.raw or {}).get("version")
+            if version == (other.raw or {}).get("version"):
+                yield Spot(
+                    SCHEMA_FILE,
+                    "/toolId",
+                    f'"{tool_id}" is also the toolId of "{other.folder}", in the same version.',
+                    "Give each tool a name of its own, or each version of one tool its own number.",
+                )
+                return
+        else:
+            yield Spot(
+                SCHEMA_FILE,
+                "/toolId",
+                f'"{tool_id}" is also the toolId of "{other.folder}".',
+                "Give each tool a name of its own; only folders hold several versions of one.",
+            )
+            return
 
 
-RULE = Rule(name="duplicate-tool", promise="No two tools have the same `toolId`.", check=check)
+RULE = Rule(
+    name="duplicate-tool",
+    promise="No two tools have the same `toolId`, except folders with versions of one tool.",
+    check=check,
+    upstream=True,
+)

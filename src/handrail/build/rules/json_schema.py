@@ -24,4 +24,5 @@ RULE = Rule(
     promise="`parameters` and `outputSchema` are valid JSON Schema (draft 2020-12) without remote references, unknown "
     "formats or patterns that can take exponential time.",
     check=check,
+    upstream=True,
 )

@@ -31,5 +31,8 @@ def check(source: ToolSource, catalogue: Catalogue) -> Iterator[Spot]:
 
 
 RULE = Rule(
-    name="preview", promise="Every `{place}` of the preview is an argument, and every filter is known.", check=check
+    name="preview",
+    promise="Every `{place}` of the preview is an argument, and every filter is known.",
+    check=check,
+    upstream=True,
 )

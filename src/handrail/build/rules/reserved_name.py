@@ -8,7 +8,7 @@ from handrail.authoring.reference import CORE, collection_root
 from handrail.authoring.source import SCHEMA_FILE, ToolSource
 from handrail.build.findings import Catalogue, Rule, Spot
 
-RESERVED = frozenset({"get_tool_guide", "approve", "confirm", "decline", "handrail"})
+RESERVED = frozenset({"get_tool_guide", "find_tools", "call_tool", "approve", "confirm", "decline", "handrail"})
 
 
 def check(source: ToolSource, catalogue: Catalogue) -> Iterator[Spot]:
@@ -31,4 +31,6 @@ def _is_handrails(source: ToolSource) -> bool:
     )
 
 
-RULE = Rule(name="reserved-name", promise="No tool has a name that Handrail keeps for itself.", check=check)
+RULE = Rule(
+    name="reserved-name", promise="No tool has a name that Handrail keeps for itself.", check=check, upstream=True
+)

@@ -28,4 +28,6 @@ def check(source: ToolSource, catalogue: Catalogue) -> Iterator[Spot]:
         )
 
 
-RULE = Rule(name="retrieval-pure", promise="A retrieval tool is idempotent and never writes.", check=check)
+RULE = Rule(
+    name="retrieval-pure", promise="A retrieval tool is idempotent and never writes.", check=check, upstream=True
+)

@@ -263,7 +263,9 @@ class MessagesReader:
 
     def _count(self, usage: object) -> None:
         found = object_in(usage)
-        self._input = count_in(found.get("input_tokens")) or self._input
+        # What is read from the provider's cache is part of the context as well.
+        parts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        self._input = sum(count_in(found.get(name)) for name in parts) or self._input
         self._output = count_in(found.get("output_tokens")) or self._output
 
     def end(self) -> Iterator[ModelEvent]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -12,13 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from handrail.server.api.guard import Guard
+from handrail.server.api.guard import CheckToken, Guard
 from handrail.server.api.http import ApiContext, Endpoint, HttpProblem, PathEndpoint, refusal
 from handrail.server.api.routes import (
     calendar,
     catalogue,
     completions,
     confirmations,
+    connections,
     files,
     model,
     operator,
@@ -27,8 +29,12 @@ from handrail.server.api.routes import (
 )
 from handrail.server.keys import KeyRing, TokenBuckets
 
+if TYPE_CHECKING:
+    from handrail.server.api.mcp_access import McpRoutes
+
 ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/", files.home),
+    ("GET", connections.CALLBACK, connections.come_back),
     ("GET", "/console/{name:path}", files.console),
     ("GET", "/favicon.ico", files.favicon),
     ("GET", "/healthz", files.alive),
@@ -42,7 +48,12 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/api/sessions/{session}/messages", sessions.post_message),
     ("GET", "/api/sessions/{session}/events", sessions.listen),
     ("POST", "/api/sessions/{session}/cancel", sessions.cancel),
+    ("POST", "/api/sessions/{session}/tools", sessions.take_newest_tools),
     ("POST", "/api/sessions/{session}/voice", voice.give_ticket),
+    ("GET", "/api/sessions/{session}/connections", connections.show),
+    ("POST", "/api/sessions/{session}/connections", connections.complete),
+    ("POST", "/api/sessions/{session}/connections/{connection}", connections.begin),
+    ("DELETE", "/api/sessions/{session}/connections/{connection}", connections.disconnect),
     ("GET", "/api/confirmations/{confirmation}", confirmations.show),
     ("POST", "/api/confirmations/{confirmation}/approve", confirmations.approve),
     ("POST", "/api/confirmations/{confirmation}/decline", confirmations.decline),
@@ -58,8 +69,10 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/api/ledger", operator.ledger),
     ("POST", "/api/ledger/{key}/settle", operator.settle),
     ("GET", "/api/policy", operator.policy),
+    ("GET", "/api/mcp/servers", operator.mcp_servers),
     ("DELETE", "/api/users/{user:path}", operator.forget_user),
     ("GET", "/metrics", operator.metrics),
+    ("GET", "/api/stats", operator.stats),
     ("POST", "/v1/chat/completions", completions.complete),
     ("GET", "/v1/models", completions.models),
     ("GET", "/images/{image}.png", files.image),
@@ -67,20 +80,30 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
 )
 
 
-def create(context: ApiContext, keys: KeyRing, *, buckets: TokenBuckets | None = None) -> Starlette:
+def create(
+    context: ApiContext,
+    keys: KeyRing,
+    *,
+    buckets: TokenBuckets | None = None,
+    mcp: McpRoutes | None = None,
+    tokens: CheckToken | None = None,
+) -> Starlette:
     """The application over these parts, for whoever has one of these keys."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await context.sessions.start()
         try:
-            yield
+            async with mcp.mcp.run() if mcp is not None else nullcontext():
+                yield
         finally:
             await context.sessions.close()
 
+    spoken = WebSocketRoute("/api/sessions/{session}/voice", voice.VoiceEndpoint(context))
     app = Starlette(
-        routes=[*_routes(context), WebSocketRoute("/api/sessions/{session}/voice", voice.VoiceEndpoint(context))],
-        middleware=[Middleware(Guard, keys=keys, options=context.options, buckets=buckets)],
+        # Routes are looked through in their order, and MCP's clients ask most often.
+        routes=[*(mcp.routes() if mcp is not None else ()), *_routes(context), spoken],
+        middleware=[Middleware(Guard, keys=keys, options=context.options, buckets=buckets, mcp=mcp, tokens=tokens)],
         exception_handlers={HttpProblem: _refused, HTTPException: _not_routed},
         lifespan=lifespan,
     )

@@ -8,21 +8,30 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from handrail.identity.tokens import TokenNotBelieved, looks_like_token
 from handrail.server.api.http import HttpProblem, refusal
 from handrail.server.connections import ConnectionCounts
 from handrail.server.keys import Key, KeyRing, TokenBuckets
 from handrail.server.options import Options
 
+CheckToken: TypeAlias = Callable[[str], Awaitable[Key]]
+"""The key that a signed token stands for; `TokenNotBelieved` with one sentence if it is not believed."""
 _log = logging.getLogger("handrail.server")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-OPEN_PATHS = re.compile(r"/(?:healthz|readyz|openapi\.json|asyncapi\.json|favicon\.ico|console/.*)?", re.DOTALL)
+MCP_PATH = "/mcp"
+OPEN_PATHS = re.compile(
+    r"/(?:healthz|readyz|openapi\.json|asyncapi\.json|favicon\.ico|console/.*|\.well-known/oauth-protected-resource(?:/.*)?)?",
+    re.DOTALL,
+)
 """Those that need no key."""
 _PROBES = ("/healthz", "/readyz")
 _WRONG_KEYS_PER_MINUTE = 60
@@ -46,12 +55,37 @@ _API_HEADERS = {**_SECURITY, "content-security-policy": API_POLICY, "cache-contr
 _ALLOWED_HEADERS = "authorization, content-type, last-event-id, x-session-token, x-handrail-session, idempotency-key"
 
 
+class McpAccess(Protocol):
+    """What the guard asks about clients of MCP."""
+
+    def challenge(self) -> str: ...
+
+    def takes(self, token: str) -> bool:
+        """Whether a token may be one of the authorization server's."""
+        ...
+
+    async def principal(self, token: str) -> tuple[object, str]:
+        """Who a token speaks for, and under which name that counts; `HttpProblem` if it is not taken."""
+        ...
+
+
 class Guard:
     """See the module's docstring."""
 
-    def __init__(self, app: ASGIApp, *, keys: KeyRing, options: Options, buckets: TokenBuckets | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        keys: KeyRing,
+        options: Options,
+        buckets: TokenBuckets | None = None,
+        mcp: McpAccess | None = None,
+        tokens: CheckToken | None = None,
+    ) -> None:
         self._app = app
+        self._mcp = mcp
         self._keys = keys
+        self._tokens = tokens
         self._origins = frozenset(origin.rstrip("/").lower() for origin in options.origins)
         own = (urlsplit(origin).hostname or "" for origin in options.origins)
         self._hosts = frozenset(name.lower() for name in (*_LOOPBACK, options.host, *options.hosts, *own) if name)
@@ -80,8 +114,7 @@ class Guard:
                 await _preflight()(scope, answering.receive, answering.send)
                 return
             if OPEN_PATHS.fullmatch(path) is None:
-                key = self._authenticated(scope, headers)
-                scope.setdefault("state", {})["key"] = key
+                await self._authenticate(scope, path, headers)
         except HttpProblem as problem:
             await refusal(problem)(scope, answering.receive, answering.send)
             return
@@ -131,9 +164,42 @@ class Guard:
         given, host = origin.lower(), headers.get("host", "").lower()
         return given in self._origins or (host != "" and given in (f"http://{host}", f"https://{host}"))
 
-    def _authenticated(self, scope: Scope, headers: Headers) -> Key:
+    async def _authenticate(self, scope: Scope, path: str, headers: Headers) -> None:
+        """Put who asks into the scope's state. MCP clients may come with a token of the authorization server as well."""
+        mcp = self._mcp if path == MCP_PATH else None
+        state = scope.setdefault("state", {})
+        kind, _, secret = headers.get("authorization", "").partition(" ")
+        token = secret.strip()
+        if mcp is not None and kind.lower() == "bearer" and token.count(".") == 2 and mcp.takes(token):
+            client = scope.get("client")
+            try:
+                state["principal"], user = await mcp.principal(token)
+            except HttpProblem as problem:
+                wait = self._wrong.take(str(client[0]) if client else "")
+                if wait:
+                    raise HttpProblem(429, "Too many wrong tokens came from there.", retry_after=wait) from None
+                raise problem from None
+            state["key"] = None
+            wait = self._rates.take(f"token:{user}")
+            if wait:
+                raise HttpProblem(429, "This user has asked too often; wait a little.", retry_after=wait)
+            return
+        try:
+            state["key"] = await self._authenticated(scope, headers)
+        except HttpProblem as problem:
+            if mcp is not None and problem.status == 401:
+                raise HttpProblem(401, problem.message, challenge=mcp.challenge()) from None
+            raise
+
+    async def _authenticated(self, scope: Scope, headers: Headers) -> Key:
         kind, _, secret = headers.get("authorization", "").partition(" ")
         key = self._keys.find(secret.strip()) if kind.lower() == "bearer" else None
+        wrong = "This server does not know that key; `handrail keys add NAME` makes one."
+        if key is None and self._tokens is not None and kind.lower() == "bearer" and looks_like_token(secret.strip()):
+            try:
+                key = await self._tokens(secret.strip())
+            except TokenNotBelieved as refused:
+                wrong = str(refused)
         if key is None:
             client = scope.get("client")
             wait = self._wrong.take(str(client[0]) if client else "")
@@ -143,7 +209,7 @@ class Guard:
                 )
                 raise HttpProblem(429, "Too many requests without a right key came from there.", retry_after=wait)
             if kind.lower() == "bearer" and secret.strip():
-                raise HttpProblem(401, "This server does not know that key; `handrail keys add NAME` makes one.")
+                raise HttpProblem(401, wrong)
             raise HttpProblem(401, "A key is needed: send the header `Authorization: Bearer KEY`.")
         wait = self._rates.take(key.hash)
         if wait:

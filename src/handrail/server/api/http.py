@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -84,8 +85,17 @@ class HttpProblem(Exception):
     """A request that cannot be carried out. `message` is for the client; `again` False keeps official OpenAI clients, which
     send anew by themselves, from doing so."""
 
-    def __init__(self, status: int, message: str, *, retry_after: float | None = None, again: bool = True) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        again: bool = True,
+        challenge: str = 'Bearer realm="handrail"',
+    ) -> None:
         super().__init__(message)
+        self.challenge = challenge
         self.status = status
         self.message = message
         self.retry_after = retry_after
@@ -98,8 +108,8 @@ class HttpProblem(Exception):
         return {"error": error}
 
     def headers(self) -> dict[str, str]:
-        if self.status == 401:
-            return {"WWW-Authenticate": 'Bearer realm="handrail"'}
+        if self.status == 401 or "error=" in self.challenge:
+            return {"WWW-Authenticate": self.challenge}
         told = {} if self.again else {"x-should-retry": "false"}
         return told if self.retry_after is None else {**told, "Retry-After": str(max(1, round(self.retry_after + 0.5)))}
 
@@ -198,8 +208,10 @@ class PathEndpoint:
         if key is not None:
             request.key = key
         method = "GET" if request.method == "HEAD" else request.method
+        tracing = self._context.sessions.runtime.tracing
         try:
-            response: Any = await self._endpoints[method](request)
+            with tracing.received(request.headers) if tracing is not None else nullcontext():
+                response: Any = await self._endpoints[method](request)
         except HttpProblem as problem:
             response = refusal(problem)
         except SessionRefused as refused:

@@ -95,12 +95,16 @@ _SCHEMAS: dict[str, Schema] = {
     "Session": _object(
         {"sessionId": _TEXT, "mode": {"enum": ["text", "voice"]}, "user": _maybe(_TEXT), "active": _YES, "voice": _YES,
          "turn": _WHOLE, "answering": _maybe(_TEXT), "registryVersion": _TEXT, "tools": _list(_TEXT),
-         "budget": _object({"retrieval": _USE, "total": _USE}, ("retrieval", "total")),
+         "budget": _object({"retrieval": _USE, "total": _USE, "latencyMs": _USE}, ("retrieval", "total", "latencyMs")),
          "messages": _list(_ref("Message")), "confirmations": _list(_ref("Confirmation")), "approved": _list(_APPROVED),
          "lastEventId": _WHOLE},
         ("sessionId", "mode", "active", "voice", "turn", "budget", "messages", "confirmations", "approved", "lastEventId"),
     ),
     "LedgerRow": _ROW,
+    "Connection": _object(
+        {"name": _TEXT, "label": _TEXT, "connected": _YES, "scopes": _list(_TEXT), "since": _maybe(_WHOLE), "problem": _TEXT},
+        ("name", "label", "connected", "scopes", "since", "problem"),
+    ),
 }  # fmt: skip
 
 _SESSION = {"name": "session", "in": "path", "required": True, "schema": _TEXT}
@@ -170,6 +174,67 @@ _TICKET = _object(
 _BODY = (400, 408, 413, 415)
 _STREAM = {"text/event-stream": {"schema": _object({"id": _TEXT, "event": _TEXT, "data": _TEXT}, ("data",))}}
 _OF_SESSION = (404, 410, 503)
+
+
+def _connection_paths() -> dict[str, Any]:
+    return {
+        "/api/sessions/{session}/connections": {
+            "get": _operation(
+                "What the session's user has connected",
+                {
+                    200: (
+                        "Every connection",
+                        _json(
+                            _object(
+                                {"connections": _list(_ref("Connection")), "user": _maybe(_TEXT)},
+                                ("connections", "user"),
+                            )
+                        ),
+                    )
+                },
+                parameters=(_SESSION, _SECRET),
+                problems=_OF_SESSION,
+            ),
+            "post": _operation(
+                "Bring the answer of an authorization server back",
+                {200: ("The connection that was made", _json(_ref("Connection")))},
+                parameters=(_SESSION, _SECRET),
+                problems=(*_BODY, *_OF_SESSION, 409, 503),
+                body=_object(
+                    {
+                        **{name: {"type": "string", "maxLength": 4096} for name in ("state", "code", "error", "iss")},
+                        "browser": {"type": "string", "minLength": 20, "maxLength": 200, "pattern": r"\S"},
+                    },
+                    ("browser",),
+                    closed=True,
+                ),
+            ),
+        },
+        "/api/sessions/{session}/connections/{connection}": {
+            "post": _operation(
+                "Begin to connect a service: where the browser has to go",
+                {201: ("The address", _json(_object({"url": _TEXT}, ("url",))))},
+                parameters=(_SESSION, _path("connection"), _SECRET),
+                problems=(*_BODY, *_OF_SESSION, 409, 503),
+                body=_object(
+                    {"browser": {"type": "string", "minLength": 20, "maxLength": 200, "pattern": r"\S"}},
+                    ("browser",),
+                    closed=True,
+                ),
+            ),
+            "delete": _operation(
+                "Disconnect a service, and have it revoke what it gave",
+                {
+                    200: (
+                        "Whether there was a connection; `unrevoked` says why the service was not told",
+                        _json(_object({"disconnected": _YES, "unrevoked": _TEXT}, ("disconnected", "unrevoked"))),
+                    )
+                },
+                parameters=(_SESSION, _path("connection"), _SECRET),
+                problems=(*_OF_SESSION, 409),
+            ),
+        },
+    }  # fmt: skip
 
 
 def _session_paths() -> dict[str, Any]:
@@ -259,6 +324,14 @@ def _session_paths() -> dict[str, Any]:
             "post": _operation(
                 "Stop the turn that runs",
                 {200: ("Whether one ran", _json(_object({"cancelled": _YES}, ("cancelled",))))},
+                parameters=(_SESSION, _SECRET),
+                problems=(*_OF_SESSION, 409),
+            )
+        },
+        "/api/sessions/{session}/tools": {
+            "post": _operation(
+                "Go on with the tools as they are now",
+                {200: ("Their version", _json(_object({"version": _TEXT}, ("version",))))},
                 parameters=(_SESSION, _SECRET),
                 problems=(*_OF_SESSION, 409),
             )
@@ -353,6 +426,8 @@ def _operator_paths() -> dict[str, Any]:
     listed = _object({"events": _list({"type": "object"})}, ("events",))
     rows = _object({"rows": _list(_ref("LedgerRow"))}, ("rows",))
     forgotten = _object({"user": _TEXT, "tenant": _TEXT, "deleted": {"type": "object"}}, ("user", "deleted"))
+    ways = {"enum": ["tool", "day", "tenant", "version"]}
+    statistics = _object({"since": _TEXT, "by": ways, "rows": _list({"type": "object"})}, ("since", "by", "rows"))
     text_or_json = {"text/plain": {"schema": _TEXT}, "application/json": {"schema": {"type": "object"}}}
     return {
         "/api/audit": {
@@ -394,12 +469,31 @@ def _operator_paths() -> dict[str, Any]:
             ),
         },
         "/api/policy": {"get": _operation("The policy in force", {200: ("Policy", _json({"type": "object"}))})},
+        "/api/mcp/servers": {
+            "get": _operation(
+                "The MCP servers whose tools are used: state, pins, changes",
+                {200: ("Servers", _json(_object({"servers": {"type": "array", "items": {"type": "object"}}}, ("servers",))))},
+            )
+        },
         "/api/users/{user}": {
             "delete": _operation(
                 "Delete what is kept of a user",
                 {200: ("How much it was", _json(forgotten))},
                 parameters=(_path("user"), _query("tenant", _TEXT, "Of this tenant.")),
                 problems=(400, 404, 503),  # 404: no user's name has a line break
+            )
+        },
+        "/api/stats": {
+            "get": _operation(
+                "How tools were used, over all processes",
+                {200: ("Statistics", _json(statistics))},
+                parameters=(
+                    _query("by", ways, "One row for each."),
+                    _query("since", {"type": "string", "pattern": r"^([0-9]{1,5}d|[0-9]{4}-[0-9]{2}-[0-9]{2})$"},
+                           "A day, or an age such as 30d."),
+                    _query("tool", _TEXT, "Only this tool."),
+                ),
+                problems=(400, 503),
             )
         },
         "/metrics": {"get": _operation("Metrics, for Prometheus or as JSON", {200: ("Metrics", text_or_json)})},
@@ -440,6 +534,13 @@ def _file_paths() -> dict[str, Any]:
     )  # fmt: skip
     return {
         "/": {"get": _operation("The console", {200: ("A page", html), 304: ("As before", {})}, open_to_all=True)},
+        "/console/connected": {
+            "get": _operation(
+                "The console, where an authorization server sends a browser back to",
+                {200: ("A page", html), 304: ("As before", {})},
+                open_to_all=True,
+            )
+        },
         "/console/{name}": {
             "get": _operation(
                 "A file of the console",
@@ -494,6 +595,7 @@ def document() -> dict[str, Any]:
         "paths": {
             **_file_paths(),
             **_session_paths(),
+            **_connection_paths(),
             **_confirmation_paths(),
             **_tool_paths(),
             **_operator_paths(),

@@ -6,18 +6,17 @@ switch tools on and off.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 from handrail.contract.definition import Mode
-from handrail.contract.errors import SchemaError
 from handrail.registry.snapshot import LoadedTool
+from handrail.runtime.availability import hidden_tools, is_available
 from handrail.runtime.policy import Policy
 from handrail.runtime.session import Session
-from handrail.schema.condition import Condition, compile_condition
+from handrail.schema.condition import user_facts
 from handrail.server.keys import Key
 
 MODES: tuple[Mode, ...] = ("text", "voice")
@@ -25,10 +24,11 @@ MODES: tuple[Mode, ...] = ("text", "voice")
 
 def tools_in(session: Session) -> list[LoadedTool]:
     """The tools that the user of a session may use in it now, those that are switched off included."""
+    hidden = hidden_tools(session)
     return [
         tool
         for tool in session.snapshot.by_mode[session.mode]
-        if tool.tool_id in session.plans.allowed and _holds(tool, session.policy, session.facts())
+        if tool.tool_id in session.plans.allowed and tool.tool_id not in hidden
     ]
 
 
@@ -43,7 +43,8 @@ def tools_for(key: Key, tools: Iterable[LoadedTool], policy: Policy, mode: Mode 
         tool
         for tool in tools
         if any(fnmatchcase(tool.tool_id, pattern) for pattern in patterns)
-        and any(one in tool.modes and _holds(tool, policy, _facts(key, one)) for one in modes)
+        and tool.is_for(key.roles)
+        and any(one in tool.modes and is_available(tool, policy, _facts(key, one)) for one in modes)
     ]
 
 
@@ -56,25 +57,4 @@ def nearest(name: str, tools: Iterable[LoadedTool]) -> str:
 def _facts(key: Key, mode: Mode) -> dict[str, Any]:
     """What conditions see where there is no session yet: one that asks for something of a session does not hold. A key that
     names no user may name one when it opens a session, so that its user counts as signed in."""
-    return {"mode": mode, "user": {"id": key.user or "", "signedIn": True}, "session": {}}
-
-
-def _holds(tool: LoadedTool, policy: Policy, facts: Mapping[str, Any]) -> bool:
-    definition = tool.definition
-    user = cast("Mapping[str, Any]", facts["user"])
-    if definition.requires_auth and not user["signedIn"] and "session" not in policy.observe:
-        return False
-    if "availability" in policy.observe:
-        return True
-    if definition.no_schema_mode == "refuse":
-        return False
-    text = definition.availability_condition
-    try:
-        return text is None or _compiled(text).holds(facts)
-    except SchemaError:
-        return False  # one that cannot be answered does not let anything pass
-
-
-@lru_cache(maxsize=512)
-def _compiled(text: str) -> Condition:
-    return compile_condition(text, ("mode", "user", "session"))
+    return {"mode": mode, "user": user_facts(key.user, key.roles, signed_in=True), "session": {}}

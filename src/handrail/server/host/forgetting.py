@@ -57,6 +57,12 @@ async def forget_user(
     mentioned: set[str] = set()
     subject = await runtime.store.audit_subject(tenant, user)
     keep_block = runtime.policy.forget_blocks == "keep"
+    connected = 0
+    if runtime.connections is not None:
+        with _noted(left, "connections"):
+            connected, unrevoked = await runtime.connections.forget(tenant, user)
+            # The tokens are deleted; what is left is the service's own record that it gave them.
+            left.update({f"what a service grants ({number})": one for number, one in enumerate(unrevoked, 1)})
     counts: dict[str, Any] = dict(await runtime.store.forget_user(tenant, user, keep_block=keep_block))
     await runtime.housekeeper.learn()
     with _noted(left, "conversations"):
@@ -67,6 +73,7 @@ async def forget_user(
         with _noted(left, f'what the service "{name}" keeps'):
             counts.update(await _forgotten_by(name, service, user, tenant))
     counts["keys"] = revoked
+    counts["connections"] = connected
     for copy in copies:
         with _noted(left, f'the file "{copy.name}"'):
             copy.unlink(missing_ok=True)

@@ -425,6 +425,7 @@ class HostedSession:
         return {
             "retrieval": {"used": turn.retrieval_used if turn else 0, "limit": limits.retrieval_calls},
             "total": {"used": turn.total_used if turn else 0, "limit": limits.total_calls},
+            "latencyMs": {"used": int(turn.tool_ms) if turn else 0, "limit": limits.turn_ms},
         }
 
 

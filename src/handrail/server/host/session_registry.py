@@ -67,6 +67,11 @@ _MAX_TAKES = 10
 _SWEEP_SECONDS = 30.0
 _SWEEPS_PER_HOUR = 120
 
+_TOLD_AS_IT_IS = frozenset(
+    ("confirmation", "confirmation_running", "connection_wanted", "message", "intent", "progress")
+)
+"""Events of a session that its clients are sent unchanged."""
+
 
 class BusyElsewhere(SessionRefused):
     """Another process is busy in the session; `hosted` is what is stored of it."""
@@ -181,7 +186,12 @@ class SessionRegistry:
         if not key.may_use(chosen):
             raise SessionRefused(RefusalReason.NOT_ALLOWED, "This key speaks for one user; leave `user` out.")
         try:
-            session = await self.runtime.open_session(mode=mode, user=chosen, attributes=attributes_for(time_zone))
+            session = await self.runtime.open_session(
+                mode=mode,
+                user=chosen,
+                tenant=key.tenant,
+                attributes={**attributes_for(time_zone), **_attributes_of(key)},
+            )
         except StoreUnavailable:
             raise store_away() from None
         conversation = Conversation(time_zone=time_zone)
@@ -230,14 +240,23 @@ class SessionRegistry:
                     hosted = None
                 hosted = hosted or await self._load(session_id, token, take=not looks)
         same = hmac.compare_digest(hosted.session.token.encode(), token.encode("utf-8", "surrogatepass"))
-        if not same or not key.may_use(hosted.session.user):
+        if not same or not key.may_use(hosted.session.user) or (key.tenant and key.tenant != hosted.session.tenant):
             raise no_session()
         if hosted.ended:
             raise ended()
         if hosted.is_remote and not looks:
             raise BusyElsewhere(hosted)
+        if not hosted.is_remote and frozenset(key.roles) != hosted.session.roles and not key.is_operator:
+            # Roles are those of whoever asks now: one that was taken away since is gone from the session too.
+            await self._set_roles(hosted, key)
         hosted.last_used = monotonic()
         return hosted
+
+    async def _set_roles(self, hosted: HostedSession, key: Key) -> None:
+        try:
+            await self.runtime.set_roles(hosted.session, key.roles)
+        except StoreUnavailable:
+            raise store_away() from None
 
     async def _is_ours(self, hosted: HostedSession) -> bool:
         """Whether no other process has taken the session. One whose conversation is gone is ended: its user was forgotten."""
@@ -513,6 +532,28 @@ class SessionRegistry:
             if turn.state != "running":  # else it was begun again since, and ends anew
                 await self._store(hosted, turn)
 
+    # Tools that change while conversations are open
+
+    def tell_of_tools(self, facts: Mapping[str, Any]) -> None:
+        """Show in every open conversation that the tools have changed, or could not be built."""
+        for hosted in list(self._hosted.values()):
+            turn = hosted.session.turn.number if hosted.session.turn is not None else 0
+            hosted.log.add("tools_changed", {**facts, "outdated": hosted.session.is_outdated}, turn)
+
+    async def take_newest_tools(self, hosted: HostedSession) -> str:
+        """Resume a conversation, which pins it to the newest tools; their version."""
+        if hosted.current is not None or hosted.voice is not None:
+            raise SessionRefused(
+                RefusalReason.BUSY, "The conversation is busy; try again when it has answered.", retry_after=1
+            )
+        try:
+            session = await self.runtime.resume_session(hosted.id, token=hosted.session.token)
+        except StoreUnavailable:
+            raise store_away() from None
+        except SessionEnded:
+            raise ended() from None
+        return session.snapshot.version
+
     # What happens beside the turns
 
     async def _listen(self, hosted: HostedSession) -> None:
@@ -522,7 +563,7 @@ class SessionRegistry:
             if event.type == "envelope":
                 if not taken:
                     self._begin_late(hosted, event)
-            elif event.type in ("confirmation", "confirmation_running", "message", "intent", "progress"):
+            elif event.type in _TOLD_AS_IT_IS:
                 hosted.log.add(event.type, event.data, turn)
         if hosted.session.is_forgotten and not hosted.ended:
             self.runtime.spawn(self._drop(hosted))  # not here: it ends the task that this is
@@ -544,22 +585,41 @@ class SessionRegistry:
         """The model is told what became of a call that it was already answered about, and may say something about it."""
         run = hosted.late_run(event.data)
         async with hosted.busy:
-            owner = hosted.turn_of_open_card(event.data) if event.data.get("silent") else None
-            if owner is not None and owner.state == "running":
-                return  # the server ends and has cut it off: it is answered anew, and its calls meet their outcomes then
-            if owner is not None:
-                await self._settle_card(hosted, owner, event)
-                return
+            if not await self._stays(hosted):
+                return  # whoever has the session now is told of it, and tells it
             try:
-                await self._speak(hosted, run, self._agent.late(hosted.session, hosted.conversation, event))
-            except Exception:  # noqa: BLE001  # nobody waits for it who could be told
-                _log.exception("A late result could not be told")
-            run.gather()
-            if not run.turn.answer and run.done is None:
-                return  # the model had heard of it before
-            run.turn.state = "done"
-            hosted.keep(run.turn)
-            await self._finish_late(hosted, run)
+                await self._tell_kept(hosted, run, event)
+            finally:
+                if hosted.voice is None and not hosted.is_trying:
+                    await self._free(hosted.id)
+
+    async def _stays(self, hosted: HostedSession) -> bool:
+        """Keep the session here for as long as something is told in it; False if another process has taken it."""
+        try:
+            await self.set_live(hosted, True)
+        except SessionRefused:
+            return False
+        except StoreUnavailable as error:
+            _log.warning("Another process may take session %s while something is told in it: %s", hosted.id, error)
+        return True
+
+    async def _tell_kept(self, hosted: HostedSession, run: TurnRun, event: LateEnvelope) -> None:
+        owner = hosted.turn_of_open_card(event.data) if event.data.get("silent") else None
+        if owner is not None and owner.state == "running":
+            return  # the server ends and has cut it off: it is answered anew, and its calls meet their outcomes then
+        if owner is not None:
+            await self._settle_card(hosted, owner, event)
+            return
+        try:
+            await self._speak(hosted, run, self._agent.late(hosted.session, hosted.conversation, event))
+        except Exception:  # noqa: BLE001  # nobody waits for it who could be told
+            _log.exception("A late result could not be told")
+        run.gather()
+        if not run.turn.answer and run.done is None:
+            return  # the model had heard of it before
+        run.turn.state = "done"
+        hosted.keep(run.turn)
+        await self._finish_late(hosted, run)
 
     async def _settle_card(self, hosted: HostedSession, turn: StoredTurn, event: LateEnvelope) -> None:
         """A call that outlived its cancelled turn has ended: its card there gets the outcome, and is stored anew."""
@@ -680,7 +740,7 @@ class SessionRegistry:
         if self.runtime.sessions.get(hosted.id) is hosted.session:
             await self.runtime.save(hosted.session)
             self.runtime.sessions.pop(hosted.id, None)
-            self.runtime.metrics.session_closed(hosted.id)
+            self.runtime.left_session(hosted.session)
 
     async def _deafen(self, hosted: HostedSession) -> None:
         if hosted.ears is not None:
@@ -695,3 +755,9 @@ def _hosted_session(session: Session, stored: StoredConversation, *, is_remote: 
     hosted.turns = {turn.message_id: turn for turn in stored.turns}
     hosted.shorten()
     return hosted
+
+
+def _attributes_of(key: Key) -> dict[str, Any]:
+    """What a key or a token says of the user of a session that is opened with it."""
+    facts: dict[str, Any] = {"roles": list(key.roles)} if key.roles else {}
+    return {**facts, "organisation": key.organisation} if key.organisation else facts

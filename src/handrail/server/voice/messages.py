@@ -153,6 +153,11 @@ SERVER: Mapping[str, Schema] = {
     "tool_refused": _open("tool_refused", {**_CARD, "gate": _TEXT}, ("callId", "toolId", "gate")),
     "progress": _open("progress", {"toolId": _TEXT, "text": _TEXT}, ("text",)),
     "message": _open("message", {"message": {"type": "object"}}, ("message",)),
+    "connection_wanted": _open(
+        "connection_wanted",
+        {"connection": _TEXT, "label": _TEXT, "toolId": _TEXT, "callId": _TEXT, "link": _TEXT},
+        ("connection", "label", "toolId", "link"),
+    ),
     "confirmation": _open(
         "confirmation",
         {"id": _TEXT, "tool": _TEXT, "args": {"type": "object"}, "preview": _TEXT, "expires_at": _WHOLE,
@@ -182,6 +187,9 @@ SERVER: Mapping[str, Schema] = {
          "latency": {"type": "object", "properties": _LATENCY, "required": list(_LATENCY)}},
         ("turn", "text", "interrupted", "latency"),
     ),
+    "context": _open(
+        "context", {"usedTokens": _WHOLE, "windowTokens": _WHOLE}, ("usedTokens", "windowTokens")
+    ),
     "link": _open("link", {"state": {"enum": ["up", "lost"]}, "number": _WHOLE}, ("state", "number")),
     "ended": _open(
         "ended",
@@ -207,6 +215,7 @@ ABOUT_SERVER: Mapping[str, str] = {
     "tool_finished": "As in the text protocol.",
     "tool_refused": "As in the text protocol.",
     "progress": "As in the text protocol.",
+    "connection_wanted": "As in the text protocol.",
     "message": "`message` is what a tool sent to the client, as in the text protocol.",
     "confirmation": "A person must decide; as in the text protocol, and approved there.",
     "confirmation_closed": "As in the text protocol.",
@@ -214,6 +223,7 @@ ABOUT_SERVER: Mapping[str, str] = {
     "speak": "Words for the client's own voice, or to be read; answered with `spoken`.",
     "cue": "Something that deserves a sound or a sign: a tool takes long, or the line is back.",
     "turn_done": "The model has finished answering, and where the time went.",
+    "context": "The model's window is nearly full; from now on old results of tools are left out.",
     "link": "The provider's side of the line.",
     "ended": "The conversation is over, and the session goes on in text. The last message.",
     "error": "What is wrong, in a sentence; `detail` is the provider's own code for it. If it is the client's fault, or the end, "

@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from handrail.contract.server_requests import RequestStore, StoredTicket
 from handrail.server.host.session_openers import seal, unseal
-from handrail.server.keys import Key, KeyRing
+from handrail.server.keys import Key, KeyRing, from_ticket, to_ticket
 
 SECONDS = 30
 _LONGEST = 512
@@ -30,7 +30,10 @@ class Ticket:
 async def give(store: RequestStore, session_id: str, session_token: str, key: Key) -> str:
     secret = secrets.token_urlsafe(32)
     kept = StoredTicket(
-        digest=_digest(secret), session_id=session_id, sealed=seal(secret, session_id, session_token), key=key.hash
+        digest=_digest(secret),
+        session_id=session_id,
+        sealed=seal(secret, session_id, session_token),
+        key=to_ticket(key),
     )
     await store.give_ticket(kept, lives_for=SECONDS * 1_000)
     return secret
@@ -41,7 +44,7 @@ async def use(store: RequestStore, keys: KeyRing, secret: str, session_id: str) 
     if len(secret) > _LONGEST:
         return None
     found = await store.use_ticket(_digest(secret))
-    key = keys.of_hash(found.key) if found is not None else None
+    key = from_ticket(keys, found.key) if found is not None else None
     if found is None or key is None or found.session_id != session_id:
         return None
     return Ticket(session_id, unseal(secret, session_id, found.sealed), key)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -15,6 +17,7 @@ from handrail.contract.store import StoreUnavailable
 from handrail.stores.postgres.dialect import translated, without_types
 from handrail.stores.postgres.failures import unreachable
 
+_log = logging.getLogger("handrail.stores")
 _OLDEST = 140_000
 _SETTINGS = "-c statement_timeout={} -c lock_timeout=2000 -c idle_in_transaction_session_timeout=10000 -c timezone=UTC"
 """A process that is frozen inside a transaction must not keep its locks for ever."""
@@ -50,23 +53,25 @@ class PostgresDatabase:
 class ServerAddress:
     """Where the server is, with the password, which nothing else may know; and the name by which sentences call the store."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, noun: str = "store") -> None:
         try:
             self._parts = conninfo_to_dict(url)
         except psycopg.ProgrammingError:
             # What psycopg says of it may hold the password.
-            raise _unreadable() from None
+            raise _unreadable(noun) from None
         ports = str(self._parts.get("port", "")).split(",")
         if any("@" in str(self._parts.get(part, "")) for part in ("dbname", "host")) or not all(
             port.isdecimal() for port in ports if port
         ):
             # A password with a slash or an @ in it, whose rest would be shown as the name of a database or a machine.
-            raise _unreadable()
+            raise _unreadable(noun)
         self._options = str(self._parts.pop("options", ""))
         if self._options.endswith("\\"):
-            raise UsageError("The options in the URL of the store end with a backslash, which would hide what follows.")
+            raise UsageError(
+                f"The options in the URL of the {noun} end with a backslash, which would hide what follows."
+            )
         self.database = str(self._parts.get("dbname") or self._parts.get("user") or "postgres")
-        self.title = f'The store "{self.database}"'
+        self.title = f'The {noun} "{self.database}"'
 
     def __repr__(self) -> str:
         return f'ServerAddress("{self.database}")'
@@ -86,8 +91,8 @@ class ServerAddress:
             raise unreachable(self.title, error, str(self._parts.get("password", ""))) from None
 
 
-def _unreadable() -> UsageError:
-    return UsageError("The URL of the store cannot be read; write postgresql://USER@HOST/DATABASE.")
+def _unreadable(noun: str) -> UsageError:
+    return UsageError(f"The URL of the {noun} cannot be read; write postgresql://USER@HOST/DATABASE.")
 
 
 class ReconnectingDatabase:
@@ -138,6 +143,30 @@ def check_server(db: PostgresDatabase, title: str) -> None:
             f"{title} is reached through a connection pooler, which loses locks between transactions; "
             "name the PostgreSQL server itself."
         )
+
+
+def warn_of_transport(db: PostgresDatabase, title: str) -> None:
+    """Say what others could do on the way to a server on another machine. Whether that network can be trusted is not seen from
+    here, so it is no refusal."""
+    info = db.connection.info
+    if _is_this_machine(info.host):
+        return
+    if not db.connection.pgconn.ssl_in_use:
+        _log.warning(
+            "%s is reached without TLS, so that whoever sits between reads everything; add sslmode=verify-full to its URL",
+            title,
+        )
+    elif info.get_parameters().get("sslmode") not in ("verify-ca", "verify-full"):
+        _log.warning(
+            "%s is reached by TLS, but nobody checks its certificate; add sslmode=verify-full to its URL", title
+        )
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host in ("", "localhost") or host.startswith(("/", "@"))
 
 
 def check_durability(db: PostgresDatabase, title: str, refusal: type[HandrailError] = StoreUnavailable) -> None:

@@ -48,6 +48,10 @@ def unreachable(title: str, error: psycopg.Error, password: str) -> HandrailErro
     """What to raise when there is no connection."""
     text = first_line(error)
     for sign, words in (
+        ("certificate verify failed", "shows a certificate that the authority in sslrootcert did not sign"),
+        ("does not match host name", "shows a certificate of another machine than the URL names"),
+        ("root certificate file", "cannot be checked: name the authority's certificate by sslrootcert in the URL"),
+        ("does not support SSL", "is on a server without TLS, which the URL asks for; switch it on there"),
         ("password authentication failed", _SENTENCES[errors.InvalidPassword]),
         ("no password supplied", "asks for a password; put it into PGPASSWORD or a password file"),
         ("does not exist", "is not there, or its role is not; create them, or name others"),

@@ -25,6 +25,7 @@ from handrail.stores.postgres.connection import (
     check_durability,
     check_server,
     read_only,
+    warn_of_transport,
 )
 from handrail.stores.postgres.dialect import BEGIN
 from handrail.stores.postgres.failures import DEADLOCKS, loses_connection, unavailable
@@ -53,6 +54,7 @@ class PostgresStore(ThreadedStore):
         self._heartbeat: Heartbeat | None = None
         self._wakeups: Wakeups | None = None
         self._databases: tuple[ReconnectingDatabase, ...] = ()
+        self._warned = False
 
     def __repr__(self) -> str:
         return f'PostgresStore("{self._address.database}")'
@@ -215,6 +217,9 @@ class PostgresStore(ThreadedStore):
         """Make or upgrade the tables, one process at a time."""
         check_server(db, self._title)
         check_durability(db, self._title, UsageError)
+        if not self._warned:
+            warn_of_transport(db, self._title)
+            self._warned = True
         # Others may be at an upgrade, which takes its time.
         db.connection.execute("SET lock_timeout = 60000")
         db.connection.execute("SET statement_timeout = 60000")

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from handrail.contract.store import Block, Evicted
+from handrail.stores.statements import credentials
 from handrail.stores.statements.sessions import store_block
 from handrail.stores.statements.transaction import Transaction
 
@@ -167,6 +168,7 @@ def forget_user(tx: Transaction, tenant: str, user: str, keep_block: bool = True
         who,
     ).rowcount
     tx.db.execute(f"DELETE FROM turn_input WHERE {_MINE}", who)
+    tx.db.execute("DELETE FROM document WHERE tenant = ? AND user = ?", who)
     tx.db.execute(f"DELETE FROM turn_left WHERE {_MINE}", who)
     # Last, because the others find their rows through it. No secret has an empty hash: nobody can come back to it.
     sessions = tx.db.execute(
@@ -182,5 +184,6 @@ def forget_user(tx: Transaction, tenant: str, user: str, keep_block: bool = True
     # Limits name users by a hash; those that an older version has counted do not.
     old = f"user:{tenant}:{user}:"
     tx.db.execute("DELETE FROM rate WHERE substr(scope, 1, ?) = ?", (len(old), old))
+    credentials.forget(tx, tenant, user)
     tx.db.execute("UPDATE forgetting SET times = times + 1")
     return {"sessions": sessions, "calls": calls, "requests": requests, "callsLeft": int(left)}

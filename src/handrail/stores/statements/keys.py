@@ -10,14 +10,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
+import orjson
+
 from handrail.contract.errors import UsageError
 from handrail.contract.keys import MAX_KEYS, Key
 from handrail.stores.statements.transaction import Transaction
 
 
 def all_keys(tx: Transaction) -> list[Key]:
-    rows = tx.db.execute("SELECT name, hash, role, user, created FROM server_key ORDER BY rowid")
-    return [Key(name=row[0], hash=row[1], role=row[2], user=row[3], created=row[4]) for row in rows]
+    rows = tx.db.execute("SELECT name, hash, role, user, created, roles FROM server_key ORDER BY rowid")
+    return [
+        Key(name=row[0], hash=row[1], role=row[2], user=row[3], created=row[4], roles=tuple(orjson.loads(row[5])))
+        for row in rows
+    ]
 
 
 def changes(tx: Transaction) -> int:
@@ -79,8 +84,8 @@ def _insert(tx: Transaction, new: Key) -> None:
     if int(tx.db.execute("SELECT count(*) FROM server_key").fetchone()[0]) >= MAX_KEYS:
         raise UsageError(f"There are {MAX_KEYS} keys, which is as many as there may be; revoke some.")
     tx.db.execute(
-        "INSERT INTO server_key (name, hash, role, user, created) VALUES (?, ?, ?, ?, ?)",
-        (new.name, new.hash, new.role, new.user, new.created),
+        "INSERT INTO server_key (name, hash, role, user, created, roles) VALUES (?, ?, ?, ?, ?, ?)",
+        (new.name, new.hash, new.role, new.user, new.created, orjson.dumps(new.roles).decode()),
     )
 
 

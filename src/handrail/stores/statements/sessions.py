@@ -32,8 +32,8 @@ _SESSION_FIELDS = tuple(field.name for field in fields(SessionRecord))
 _SESSION_COLUMNS = ", ".join(_SESSION_FIELDS)
 _HOLD_FIELDS = tuple(field.name for field in fields(Hold))
 _HOLD_COLUMNS = ", ".join(_HOLD_FIELDS)
-_JSON = ("attributes", "state", "counters", "policy")
-_SAVED = ("mode", "active", "attributes", "state", "counters", "current_turn")
+_JSON = ("attributes", "state", "counters", "policy", "versions")
+_SAVED = ("mode", "active", "attributes", "state", "counters", "current_turn", "versions")
 _TURNS_LEFT = 200
 """How many turns of a session keep their counters, for messages that come again."""
 _KEEP_COUNTERS = """INSERT INTO turn_left SELECT session_id, ?, ? FROM session WHERE session_id = ? AND connection = ?
@@ -77,6 +77,17 @@ def connections(tx: Transaction, session_ids: Sequence[str]) -> dict[str, int]:
         (orjson.dumps(list(session_ids)).decode(),),
     )
     return {session_id: int(connection) for session_id, connection in rows}
+
+
+def pinned_versions(tx: Transaction) -> dict[tuple[str, str], int]:
+    rows = tx.db.execute(
+        "SELECT versions, count(*) FROM session WHERE active = 1 AND versions <> '{}' GROUP BY versions"
+    )
+    counts: dict[tuple[str, str], int] = {}
+    for versions, sessions in rows:
+        for pin in orjson.loads(versions).items():
+            counts[pin] = counts.get(pin, 0) + int(sessions)
+    return counts
 
 
 def forgotten_sessions(tx: Transaction, session_ids: Sequence[str]) -> set[str]:

@@ -8,21 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from handrail.errors import ConfigError, ErrorType, ToolError
+from icalendar import Event
+
+from handrail.errors import ErrorType, ToolError
 from handrail.sqlite_files import check_database, scrub
 from handrail_reference.services.calendar import gaps
+from handrail_reference.services.calendar.booking import (
+    LONGEST_WINDOW,
+    MAX_CONFLICTS,
+    PRIMARY,
+    BookingCalendar,
+    changed_since,
+)
 from handrail_reference.services.calendar.components import read_component
 from handrail_reference.services.calendar.database import CalendarDatabase
-from handrail_reference.services.calendar.failures import unknown_calendar
+from handrail_reference.services.calendar.event_text import apply_change, call_off, lines_of, new_event, record_of
 from handrail_reference.services.calendar.forgetting import forget_user
 from handrail_reference.services.calendar.items import (
     Happening,
@@ -32,20 +41,25 @@ from handrail_reference.services.calendar.items import (
     plain_between,
     put,
 )
-from handrail_reference.services.calendar.moments import in_range
-from handrail_reference.services.calendar.port import Availability, Busy, Created, Described, Draft
-from handrail_reference.services.calendar.writing import to_lines
-from handrail_reference.services.calendar.zones import home_zone
-from handrail_reference.services.meetings import JitsiMeetings, MeetingPort
+from handrail_reference.services.calendar.port import (
+    NOBODY,
+    Availability,
+    BookedEvent,
+    Busy,
+    Caller,
+    Described,
+    Draft,
+    EventChange,
+    InvitationSender,
+)
+from handrail_reference.services.invitations import InvitationPort
+from handrail_reference.services.meetings import JitsiMeetings, Meeting, MeetingPort
 
-PRIMARY = "primary"
-_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
-_ADDRESS = re.compile(r"^ATTENDEE[^:]*:mailto:(.+)$", re.IGNORECASE)
-_MAX_CONFLICTS = 20
-_LONGEST_WINDOW = timedelta(days=400)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = -(2**35), 2**37
 
 
-class EmbeddedCalendar:
+class EmbeddedCalendar(BookingCalendar):
     """`ctx.calendar` without any server. Opened at the first request; close it with the runtime."""
 
     def __init__(
@@ -55,38 +69,20 @@ class EmbeddedCalendar:
         names: Sequence[str] = (PRIMARY,),
         time_zone: str = "UTC",
         meetings: MeetingPort | None = None,
+        mail: InvitationPort | None = None,
         clock: Callable[[], float] = time.time,
         busy_ms: int = 5_000,
         forget_events: Literal["delete", "keep"] = "delete",
     ) -> None:
+        super().__init__(names=names, time_zone=time_zone, meetings=meetings or JitsiMeetings(), mail=mail, clock=clock)
         self._forget_events = forget_events
-        for name in names:
-            if not _NAME.fullmatch(name):
-                raise ConfigError(
-                    f'"names" in [services.calendar] has {name!r}; a name is small letters, digits, ".", "-" and "_", at most 64.'
-                )
-        try:
-            self._zone = home_zone(time_zone)
-        except KeyError:
-            raise ConfigError(
-                f'"time_zone" in [services.calendar] must be an IANA name such as "Europe/Zagreb"; {time_zone!r} is not.'
-            ) from None
-        self.names = tuple(dict.fromkeys((PRIMARY, *names)))
         self.database = CalendarDatabase(path, busy_ms=busy_ms)
-        self._meetings = meetings or JitsiMeetings()
-        self._clock = clock
         self._shelf = SeriesShelf(self._zone)
         self._writers_shelf = SeriesShelf(self._zone)
 
-    @property
-    def zone(self) -> tzinfo:
-        return self._zone
-
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(self._clock(), UTC)
-
     async def close(self) -> None:
         await self.database.close()
+        await self._meetings.close()
 
     async def availability(
         self,
@@ -96,13 +92,12 @@ class EmbeddedCalendar:
         calendars: Sequence[str],
         details: bool = False,
         min_minutes: int = 0,
-        user: str | None = None,
-        tenant: str = "",
+        caller: Caller = NOBODY,
     ) -> Availability:
         names = [self.checked_name(name) for name in dict.fromkeys(calendars)]
 
         def work(db: sqlite3.Connection) -> Availability:
-            taken = (_busy(one, details) for one in self._taken(db, self._shelf, tenant, names, start, end))
+            taken = (_busy(one, details) for one in self._taken(db, self._shelf, caller.tenant, names, start, end))
             return gaps.availability(taken, start, end, min_minutes)
 
         return await self.database.read(work)
@@ -113,53 +108,115 @@ class EmbeddedCalendar:
         start: datetime,
         end: datetime,
         calendar: str,
-        user: str | None = None,
-        tenant: str = "",
-        limit: int = 20,
+        caller: Caller = NOBODY,
+        limit: int = MAX_CONFLICTS,
+        besides: str | None = None,
     ) -> tuple[Busy, ...]:
         self.checked_name(calendar)
-        return await self.database.read(lambda db: self._clashing(db, self._shelf, tenant, start, end, None, limit))
+        tenant = caller.tenant
+        return await self.database.read(lambda db: self._clashing(db, self._shelf, tenant, start, end, besides, limit))
 
-    async def create(self, draft: Draft, *, user: str | None = None, tenant: str = "") -> Created:
-        name = self.checked_name(draft.calendar)
-        if (
-            not draft.uid
-            or not draft.start < draft.end
-            or not all(map(in_range, map(_naive_utc, (draft.start, draft.end))))
-        ):
-            raise ToolError(ErrorType.VALIDATION, "An event needs a UID, and must end after it starts.")
-        link = await self._meetings.link(draft.uid) if draft.with_meeting else None
-        now = self.now().replace(microsecond=0)
+    async def find(self, uid: str, *, caller: Caller = NOBODY) -> BookedEvent | None:
+        return await self._looked_up("uid", uid, caller)
 
-        def look(db: sqlite3.Connection, start: datetime, end: datetime) -> tuple[Busy, ...]:
-            return self._clashing(db, self._writers_shelf, tenant, start, end, draft.uid, _MAX_CONFLICTS)
+    async def get(self, event_id: str, *, caller: Caller = NOBODY) -> BookedEvent | None:
+        return await self._looked_up("event_id", event_id, caller)
 
-        def work(db: sqlite3.Connection) -> Created:
-            found = _found(db, tenant, draft.uid)
-            if found is None:
-                number = made_calendar(db, tenant, name)
-                part = read_component(to_lines(draft, link, now), {}, self._zone)
-                calendar = (number, tenant, name)
-                stamp = int(now.timestamp())
-                put(db, calendar, [part], self._zone, now=stamp, meeting_link=link, created_by=user)
-                found = _found(db, tenant, draft.uid)
-            made = _created(found, ())
-            # In the same transaction: of several that are created at once, each but the first sees those before it.
-            return replace(made, conflicts=look(db, made.start, made.end))
-
-        await self.database.prepare(lambda db: look(db, draft.start, draft.end))
-        return await self.database.write(work)
-
-    async def find(self, uid: str, *, user: str | None = None, tenant: str = "") -> Created | None:
-        row = await self.database.read(lambda db: _found(db, tenant, uid))
+    async def _looked_up(self, column: Literal["uid", "event_id"], value: str, caller: Caller) -> BookedEvent | None:
+        row = await self.database.read(lambda db: _found(db, caller.tenant, column, value))
         if row is None:
             return None
-        made = _created(row, ())
+        event = _event_of(row)
+        if event.repeats:
+            return event
 
         def look(db: sqlite3.Connection) -> tuple[Busy, ...]:
-            return self._clashing(db, self._shelf, tenant, made.start, made.end, uid, _MAX_CONFLICTS)
+            return self._clashing(db, self._shelf, caller.tenant, event.start, event.end, event.uid, MAX_CONFLICTS)
 
-        return replace(made, conflicts=await self.database.read(look))
+        return replace(event, conflicts=await self.database.read(look))
+
+    async def _insert(self, draft: Draft, meeting: Meeting, by: InvitationSender, caller: Caller) -> BookedEvent:
+        now = self.now().replace(microsecond=0)
+        organizer = self._mail.sender if self._mail is not None else ""
+
+        def work(db: sqlite3.Connection) -> BookedEvent:
+            found = _found(db, caller.tenant, "uid", draft.uid)
+            if found is None:
+                number = made_calendar(db, caller.tenant, draft.calendar)
+                lines = lines_of(new_event(draft, meeting, now, organizer=organizer))
+                put(
+                    db,
+                    (number, caller.tenant, draft.calendar),
+                    [read_component(lines, {}, self._zone)],
+                    self._zone,
+                    now=int(now.timestamp()),
+                    meeting_link=meeting.link,
+                    created_by=caller.user,
+                )
+                found = _found(db, caller.tenant, "uid", draft.uid)
+            # In the same transaction: of several that are created at once, each but the first sees those before it.
+            return self._with_conflicts(db, _event_of(found), caller)
+
+        await self._prepare(draft.start, draft.end, draft.uid, caller)
+        return await self.database.write(work)
+
+    async def _replace(
+        self, event: BookedEvent, change: EventChange, key: str, by: InvitationSender, caller: Caller
+    ) -> BookedEvent:
+        now = self.now().replace(microsecond=0)
+        await self._prepare(change.start or event.start, change.end or event.end, event.uid, caller)
+        return await self._written(event, lambda stored: apply_change(stored, change, now, key), caller)
+
+    async def _call_off(
+        self, event: BookedEvent, key: str, message: str, by: InvitationSender, caller: Caller
+    ) -> BookedEvent:
+        now = self.now().replace(microsecond=0)
+        return await self._written(event, lambda stored: call_off(stored, now, key), caller)
+
+    async def _written(self, event: BookedEvent, edit: Callable[[Event], None], caller: Caller) -> BookedEvent:
+        """The next version of an event, if nobody has written one since it was read."""
+
+        def work(db: sqlite3.Connection) -> BookedEvent:
+            row = _found(db, caller.tenant, "event_id", event.event_id)
+            if row is None:
+                raise ToolError(ErrorType.NOT_FOUND, f'The event "{event.event_id}" is not in the calendar.')
+            there = _event_of(row)
+            if there.etag != event.etag:
+                raise changed_since(there)
+            parts, zones = json.loads(row[2]), json.loads(row[7])
+            stored = _parsed(parts[0])
+            edit(stored)
+            number = calendar_id(db, caller.tenant, event.calendar)
+            assert number is not None
+            put(
+                db,
+                (number, caller.tenant, event.calendar),
+                [read_component(lines_of(stored), zones, self._zone)],
+                self._zone,
+                now=int(self._clock()),
+            )
+            return self._with_conflicts(db, _event_of(_found(db, caller.tenant, "event_id", event.event_id)), caller)
+
+        return await self.database.write(work)
+
+    async def _withdraw(self, event: BookedEvent, caller: Caller) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            number = calendar_id(db, caller.tenant, event.calendar)
+            db.execute("DELETE FROM item WHERE calendar_id = ? AND uid = ?", (number, event.uid))
+
+        await self.database.write(work)
+
+    async def _prepare(self, start: datetime, end: datetime, uid: str, caller: Caller) -> None:
+        """Follow repeated events before the lock is taken, so that nobody waits for it."""
+        shelf, tenant = self._writers_shelf, caller.tenant
+        await self.database.prepare(lambda db: self._clashing(db, shelf, tenant, start, end, uid, MAX_CONFLICTS))
+
+    def _with_conflicts(self, db: sqlite3.Connection, event: BookedEvent, caller: Caller) -> BookedEvent:
+        if event.cancelled:
+            return event
+        shelf = self._writers_shelf
+        found = self._clashing(db, shelf, caller.tenant, event.start, event.end, event.uid, MAX_CONFLICTS)
+        return replace(event, conflicts=found)
 
     # For the host (docs/services.md)
 
@@ -188,7 +245,7 @@ class EmbeddedCalendar:
             ).fetchone()
 
         row = await self.database.read(look)
-        found = await self.find(row[0], tenant=tenant) if row is not None else None
+        found = await self.find(row[0], caller=Caller(tenant=tenant)) if row is not None else None
         if found is None:
             return None
         _, title, private, attendees, creator = row
@@ -202,11 +259,6 @@ class EmbeddedCalendar:
             return sorted(found, key=lambda one: (one.start, one.end, one.calendar, one.uid))
 
         return await self.database.read(work)
-
-    def checked_name(self, name: str) -> str:
-        if name not in self.names:
-            raise unknown_calendar(name, self.names)
-        return name
 
     # On the threads of the database, each with a shelf of its own
     def _happenings(
@@ -233,8 +285,8 @@ class EmbeddedCalendar:
         start: datetime,
         end: datetime,
     ) -> Iterator[Happening]:
-        if end - start > _LONGEST_WINDOW:
-            raise ToolError(ErrorType.VALIDATION, f"A window may be {_LONGEST_WINDOW.days} days long at most.")
+        if end - start > LONGEST_WINDOW:
+            raise ToolError(ErrorType.VALIDATION, f"A window may be {LONGEST_WINDOW.days} days long at most.")
         for one in self._happenings(db, shelf, tenant, names, start, end):
             if one.status != "free" and one.start < one.end:
                 yield one
@@ -254,27 +306,35 @@ class EmbeddedCalendar:
         return tuple(_busy(one, details=False) for one in first)
 
 
-def _created(row: Any, conflicts: tuple[Busy, ...]) -> Created:
-    uid, identity, lines, start, end, link, calendar = row
-    addresses = [match[1] for line in json.loads(lines)[0] if (match := _ADDRESS.match(line))]
-    return Created(
+def _event_of(row: Any) -> BookedEvent:
+    _uid, identity, lines, start, end, link, calendar, _zones = row
+    parts = json.loads(lines)
+    found = record_of(
+        _parsed(parts[0]),
         event_id=identity,
-        uid=uid,
         calendar=calendar,
-        start=datetime.fromtimestamp(start, UTC),
-        end=datetime.fromtimestamp(end, UTC),
-        attendees=tuple(addresses),
+        start=_instant(start),
+        end=_instant(end),
         link=f"/calendar/events/{identity}",
-        meeting_link=link,
-        conflicts=conflicts,
+        etag=sha256(lines.encode()).hexdigest()[:16],
     )
+    return replace(found, meeting_link=link, repeats=found.repeats or len(parts) > 1)
 
 
-def _found(db: sqlite3.Connection, tenant: str, uid: str) -> Any:
+def _instant(seconds: int) -> datetime:
+    """The bounds of an event that repeats without end lie outside of what a datetime can say."""
+    return _EPOCH + timedelta(seconds=min(max(seconds, _FIRST), _LAST))
+
+
+def _parsed(lines: Sequence[str]) -> Event:
+    return cast(Event, Event.from_ical("\r\n".join(lines) + "\r\n"))
+
+
+def _found(db: sqlite3.Connection, tenant: str, column: Literal["uid", "event_id"], value: str) -> Any:
     return db.execute(
-        """SELECT item.uid, event_id, lines, start, end, meeting_link, calendar.name FROM item
-        JOIN calendar ON calendar.id = calendar_id WHERE uid = ? AND tenant = ? ORDER BY item.id""",
-        (uid, tenant),
+        f"""SELECT item.uid, event_id, lines, start, end, meeting_link, calendar.name, zones FROM item
+        JOIN calendar ON calendar.id = calendar_id WHERE {column} = ? AND tenant = ? ORDER BY item.id""",  # noqa: S608
+        (value, tenant),
     ).fetchone()
 
 
@@ -288,7 +348,3 @@ def _busy(one: Happening, details: bool) -> Busy:
         title=one.title if shown else None,
         attendees=one.attendees if shown else None,
     )
-
-
-def _naive_utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC).replace(tzinfo=None)

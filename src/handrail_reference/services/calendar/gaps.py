@@ -24,7 +24,12 @@ def merged(busy: Iterable[Busy], start: datetime, end: datetime) -> list[tuple[d
 
 def availability(busy: Iterable[Busy], start: datetime, end: datetime, min_minutes: int) -> Availability:
     """What is taken and what is left: gaps of at least that many minutes."""
-    listed = tuple(sorted(busy, key=lambda one: (one.start, one.end, one.calendar, one.title or "")))
+    # In one order, whichever calendar they come from.
+    listed = tuple(
+        sorted(
+            busy, key=lambda one: (one.start, one.end, one.calendar, one.title or "", one.attendees or 0, one.status)
+        )
+    )
     taken = merged(listed, start, end)
     edges = [start, *(moment for span in taken for moment in span), end]
     gaps = [Gap(begun, ended) for begun, ended in zip(edges[::2], edges[1::2], strict=True) if begun < ended]

@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 
-from icalendar import Event, Timezone
+from icalendar import Timezone
 from icalendar.parser import Contentline
-from icalendar.prop import vUri
 
-from handrail_reference.services.calendar.port import Draft
 from handrail_reference.services.calendar.zones import is_known, zone_names
 
 _LAST_CHANGE = date(2100, 1, 1)
 """Changes of clocks are listed up to here; later dates are read by whoever knows the zone by its name."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_PRODUCT = "-//Handrail//Calendar//EN"
-
-
-def to_lines(draft: Draft, meeting_link: str | None, now: datetime) -> list[str]:
-    """The VEVENT of an event that a tool creates, as unfolded lines."""
-    event = Event()
-    event.add("uid", draft.uid)
-    event.add("dtstamp", now)
-    event.add("created", now)
-    event.add("dtstart", draft.start.astimezone(UTC))
-    event.add("dtend", draft.end.astimezone(UTC))
-    event.add("summary", draft.title)
-    if draft.description:
-        event.add("description", draft.description)
-    if draft.location or meeting_link:
-        event.add("location", draft.location or meeting_link)
-    if meeting_link:
-        event.add("conference", vUri(meeting_link, params={"VALUE": "URI", "FEATURE": "AUDIO,VIDEO"}))
-    for address in draft.attendees:
-        event.add("attendee", f"mailto:{address}")
-    return [_CONTROL.sub(" ", str(line)) for line in event.content_lines() if line]
+PRODUCT = "-//Handrail//Calendar//EN"
 
 
 def to_file(name: str, items: Iterable[tuple[Sequence[Sequence[str]], Mapping[str, str]]]) -> bytes:
@@ -49,7 +25,7 @@ def to_file(name: str, items: Iterable[tuple[Sequence[Sequence[str]], Mapping[st
         for lines in components:
             events += lines
             used |= zone_names(lines)
-    head = ["BEGIN:VCALENDAR", "VERSION:2.0", f"PRODID:{_PRODUCT}", f"X-WR-CALNAME:{name}"]
+    head = ["BEGIN:VCALENDAR", "VERSION:2.0", f"PRODID:{PRODUCT}", f"X-WR-CALNAME:{name}"]
     for zone in sorted(used):
         text = defined.get(zone) or _definition(zone)
         head += [line for line in text.replace("\r\n ", "").split("\r\n") if line]

@@ -1,4 +1,4 @@
-"""A draft card: the prompt set as a poster, which says of itself that no image model has drawn it.
+"""A placeholder card: the prompt set as a poster, which says of itself that no image model has drawn it.
 
 The same prompt, size and place in the series always give the same bytes: colours and shapes come from a hash of the prompt.
 """
@@ -18,8 +18,8 @@ from handrail_reference.services.images.lettering import Cell, Colour, Lettering
 
 Size = Literal["square", "portrait", "landscape"]
 SIZES: dict[str, tuple[int, int]] = {"square": (1024, 1024), "portrait": (768, 1152), "landscape": (1152, 768)}
-ENGINE = "draft-card"
-SAYS = "A draft card of the prompt. No image model has drawn this."
+ENGINE = "placeholder-card"
+SAYS = "A placeholder card of the prompt. No image model has drawn this."
 
 _PAPER: Colour = (253, 252, 249)
 _INK: Colour = (33, 37, 46)
@@ -92,7 +92,7 @@ def _write_frame(
     width, height = area
     left, right = _MARGIN + _PAD, width - _MARGIN - _PAD
     top, bottom = _MARGIN + 44, height - _MARGIN - 38
-    label = lettering.cells("DRAFT CARD")[0]
+    label = lettering.cells("PLACEHOLDER")[0]
     wide = lettering.width(label, 22)
     canvas.rounded_rectangle((left, top, left + wide + 40, top + 42), 21, fill=accent)
     lettering.draw(canvas, (left + 20, top + 29), label, 22, _PAPER)

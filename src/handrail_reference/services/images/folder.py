@@ -9,6 +9,8 @@ import tempfile
 from hashlib import sha256
 from pathlib import Path
 
+from PIL import Image
+
 from handrail.errors import ErrorType, ToolError
 
 MAX_IMAGES = 10_000
@@ -53,6 +55,18 @@ class ImageFolder:
             return None
         path = self._path / f"{image_id}.png"
         return path if path.is_file() else None
+
+    def look_at(self, image_id: object) -> tuple[int, int, str] | None:
+        """Width, height and what drew it, by the file's own word; None as for `measure`."""
+        measures, path = self.measure(image_id), self.path_of(image_id)
+        if measures is None or path is None:
+            return None
+        try:
+            with Image.open(path, formats=("PNG",)) as opened:
+                said = str(opened.info.get("Software", ""))
+        except (OSError, SyntaxError, ValueError):
+            said = ""
+        return *measures, said.removeprefix("Handrail ") or "unknown"
 
     def measure(self, image_id: object) -> tuple[int, int] | None:
         """Width and height of an image; None if there is none, or the file is not an image any more."""

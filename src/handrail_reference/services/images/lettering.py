@@ -1,4 +1,4 @@
-"""Lettering of a draft card: any text, set in one font, with nothing hidden and nothing silently dropped.
+"""Lettering of a placeholder card: any text, set in one font, with nothing hidden and nothing silently dropped.
 
 What the font has is drawn. A letter that it lacks is drawn without its marks if that leaves letters that the font has
 ("č" as "c"), and otherwise as a small box with its code, so that nobody takes a blank for the prompt.

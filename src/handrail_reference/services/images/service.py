@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from handrail.errors import ConfigError, ErrorType, ToolError
-from handrail_reference.services.images.card import ENGINE, SIZES, Size, draw_card
+from handrail_reference.services.images.card import ENGINE, SIZES, Size
+from handrail_reference.services.images.engine import PLACEHOLDER, ImageEngine, PlaceholderEngine
 from handrail_reference.services.images.folder import ImageFolder
 from handrail_reference.services.images.lettering import Lettering
 
 MAX_PROMPT = 1000
 MAX_AT_ONCE = 4
+_KEYS = {"openai": "OPENAI_API_KEY", "gemini": "GEMINI_API_KEY"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,22 +29,38 @@ class Picture:
     width: int
     height: int
     engine: str
+    usage: Mapping[str, int] = field(default_factory=dict)
+    """What the request for it cost by the service's own account, such as `totalTokens`; on the first image of a request."""
+
+    @property
+    def is_placeholder(self) -> bool:
+        """No image model has drawn it."""
+        return self.engine == ENGINE
 
 
 class Images:
-    """Draft cards, kept in a folder."""
+    """Images of one engine, kept in a folder."""
 
-    __slots__ = ("_folder", "_lettering", "_pool", "session_attributes")
+    __slots__ = ("_engine", "_folder", "_pool", "session_attributes")
 
-    def __init__(self, folder: ImageFolder, lettering: Lettering, *, paid: bool = False) -> None:
+    def __init__(
+        self,
+        folder: ImageFolder,
+        lettering: Lettering,
+        *,
+        paid: bool = False,
+        engine: ImageEngine | None = None,
+    ) -> None:
+        """Without an `engine`, placeholders are drawn with this `lettering`."""
         self._folder = folder
         self.session_attributes: Mapping[str, bool] = {"paid_images": True} if paid else {}
         """The host's word about every session, for the conditions of tools: whether a person has to approve each image."""
-        self._lettering = lettering
-        self._pool: ThreadPoolExecutor | None = None
+        # One thread: a font is not made for two at a time, and a card takes tens of megabytes while it is drawn.
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="handrail-images")
+        self._engine: ImageEngine = engine or PlaceholderEngine(lettering, self._pool)
 
     async def generate(self, prompt: str, *, size: Size = "square", count: int = 1) -> list[Picture]:
-        """Draw `count` images of a prompt. The same prompt gives the same images, which are kept once."""
+        """Draw `count` images of a prompt. The same placeholders are kept once."""
         if not prompt.strip():
             raise ToolError(ErrorType.VALIDATION, "The prompt is blank; say what the image shows.")
         if size not in SIZES or len(prompt) > MAX_PROMPT or not 0 < count <= MAX_AT_ONCE:
@@ -50,16 +69,17 @@ class Images:
                 f"An image has a prompt of up to {MAX_PROMPT} characters, one of the sizes {', '.join(SIZES)}, "
                 f"and is drawn up to {MAX_AT_ONCE} times.",
             )
-        if self._pool is None:
-            # One thread: a font is not made for two at a time, and a card takes tens of megabytes while it is drawn.
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="handrail-images")
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, self._generate, prompt, size, count)
+        drawing = await self._engine.draw(prompt, size, count)
+        kept = await asyncio.to_thread(lambda: [self._keep(one) for one in drawing.pictures])
+        return [
+            _picture(image_id, measures, self._engine.name, {} if number else drawing.usage)
+            for number, (image_id, measures) in enumerate(kept)
+        ]
 
     async def find(self, image_id: str) -> Picture | None:
         """The image of this id; None if there is none."""
-        found = await asyncio.to_thread(self._folder.measure, image_id)
-        return None if found is None else _picture(image_id, *found)
+        found = await asyncio.to_thread(self._folder.look_at, image_id)
+        return None if found is None else _picture(image_id, found[:2], found[2])
 
     def path_of(self, image_id: object) -> Path | None:
         """The file of an image, for a server that gives it out."""
@@ -72,29 +92,72 @@ class Images:
             path.unlink(missing_ok=True)
         return len(paths)
 
+    async def aclose(self) -> None:
+        """Let the engine go, and give the threads back; what is being drawn is finished."""
+        await self._engine.close()
+        self.close()
+
     def close(self) -> None:
-        """Give the threads back; what is being drawn is finished."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _generate(self, prompt: str, size: Size, count: int) -> list[Picture]:
-        cards = [draw_card(prompt, size, number, count, self._lettering) for number in range(1, count + 1)]
-        return [_picture(self._folder.save(card), *SIZES[size]) for card in cards]
+    def _keep(self, picture: bytes) -> tuple[str, tuple[int, int]]:
+        image_id = self._folder.save(picture)
+        measures = self._folder.measure(image_id)
+        if measures is None:
+            raise ToolError(
+                ErrorType.TRANSIENT, "The image could not be stored; try again later.", partial_side_effects=True
+            )
+        return image_id, measures
 
 
-def open_images(project: Path, *, directory: str = "images", font: str = "", paid: bool = False) -> Images:
-    """The service `images`; `ConfigError` if the font that the settings name cannot be used.
+def open_images(
+    project: Path,
+    *,
+    directory: str = "images",
+    font: str = "",
+    paid: bool | None = None,
+    engine: str = PLACEHOLDER,
+    api_key_env: str = "",
+    base_url: str = "",
+    seconds: int = 120,
+) -> Images:
+    """The service `images`; `ConfigError` if a setting cannot be used.
 
-    `directory` is where drawn images are kept. `font` is a TrueType or OpenType file for draft cards; empty means the small one
-    that comes with the drawing library. `paid`: images cost money, so a person approves each (`session.paid_images` in
-    conditions).
+    `directory` is where drawn images are kept. `engine` draws them: `placeholder`, `openai:gpt-image-1`, or `gemini:` and one of
+    its image models. Its key is in the environment variable `api_key_env` (OPENAI_API_KEY or GEMINI_API_KEY); `seconds` is how
+    long it may take. `paid`: images cost money, so a person approves each (`session.paid_images` in conditions); every engine but
+    the placeholder is paid unless this says otherwise. `font` is a TrueType or OpenType file for placeholder cards.
     """
     folder = project / directory
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f'"directory" in [services.images] names "{folder.name}", which is a file; name a folder.')
-    return Images(ImageFolder(folder), Lettering(str(project / font) if font else ""), paid=paid)
+    made = _engine(engine, api_key_env, base_url, seconds)
+    lettering = Lettering(str(project / font) if font else "")
+    return Images(ImageFolder(folder), lettering, paid=made is not None if paid is None else paid, engine=made)
 
 
-def _picture(image_id: str, width: int, height: int) -> Picture:
-    return Picture(id=image_id, url=f"/images/{image_id}.png", width=width, height=height, engine=ENGINE)
+def _engine(name: str, variable: str, base_url: str, seconds: int) -> ImageEngine | None:
+    if name == PLACEHOLDER:
+        return None
+    vendor, _, model = name.partition(":")
+    if vendor not in _KEYS or not model:
+        raise ConfigError(
+            f'"engine" in [services.images] must be "placeholder", "openai:gpt-image-1" or "gemini:MODEL"; {name!r} is not.'
+        )
+    variable = variable or _KEYS[vendor]
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ConfigError(f'The image engine "{name}" needs a key in the environment variable "{variable}".')
+    if vendor == "openai":
+        from handrail_reference.services.images.openai_engine import OpenAIEngine  # noqa: PLC0415 - only who uses it
+
+        return OpenAIEngine(model, api_key=key, base_url=base_url, seconds=seconds)
+    from handrail_reference.services.images.gemini_engine import GeminiEngine  # noqa: PLC0415
+
+    return GeminiEngine(model, api_key=key, base_url=base_url, seconds=seconds)
+
+
+def _picture(image_id: str, measures: tuple[int, int], engine: str, usage: Mapping[str, int] | None = None) -> Picture:
+    width, height = measures
+    url = f"/images/{image_id}.png"
+    return Picture(id=image_id, url=url, width=width, height=height, engine=engine, usage=usage or {})

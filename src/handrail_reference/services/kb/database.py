@@ -2,66 +2,58 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from handrail.errors import HandrailError, UsageError
-from handrail.sqlite_files import look, make_private
+from handrail.errors import UsageError
+from handrail.sqlite_files import check_database, look, make_private, scrub
+from handrail_reference.services.kb.connection import ComputeTurn
 from handrail_reference.services.kb.errors import as_sentence, is_interrupted
+from handrail_reference.services.kb.fts5 import Fts5Index
 from handrail_reference.services.kb.port import KbTooSlow, KbUnavailable
 from handrail_reference.services.kb.tables import checked_version, is_current, migrate
+from handrail_reference.services.kb.threads import KnowledgeThreads, Request
+
+if TYPE_CHECKING:
+    from handrail_reference.services.kb.vectors import VectorSearch
 
 T = TypeVar("T")
-Request = Callable[["KnowledgeConnection"], T]
-READERS = 3
 _BUSY_SECONDS = 5.0
 _START_SECONDS = 10.0
-_STOP_SECONDS = 0.05
 _OLDEST = (3, 35, 0)
 _READING = ("PRAGMA query_only = ON", "PRAGMA mmap_size = 268435456")
 _MAX_REMEMBERED = 50_000
-_TURN_SECONDS = 0.25
-"""A search takes a few hundredths of a second; whoever has waited so long waits for one that is stuck."""
 
 
-class ComputeTurn:
-    """One thread computes at a time. They share one interpreter: several at once are no quicker together, and the event loop
-    would have to wait for each of them in its turn. Whoever waits for something else gives the turn away meanwhile."""
-
-    def __init__(self, lock: threading.Lock) -> None:
-        self._lock = lock
-        self._is_mine = False
-
-    def take(self) -> None:
-        """Wait for it, and go on without it after a while."""
-        self._is_mine = self._lock.acquire(timeout=_TURN_SECONDS)
-
-    def give(self) -> None:
-        if self._is_mine:
-            self._is_mine = False
-            self._lock.release()
-
-
-class KnowledgeConnection(sqlite3.Connection):
+class SqliteKnowledge(sqlite3.Connection):
     """A connection that remembers what is dear to count, until the file changes."""
+
+    batch = 1
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.turn = ComputeTurn(threading.Lock())
         self.is_searched_beside: Callable[[], bool] = lambda: False
-        """Whether another thread of this process searches at this moment."""
         self._version = -1
         self._remembered: dict[object, Any] = {}
 
+    @property
+    def words(self) -> Fts5Index:
+        return Fts5Index(self)
+
+    def each(self, statement: str, rows: Iterable[Sequence[Any]]) -> list[Any]:
+        return [self.execute(statement, row).fetchone() for row in rows]
+
+    def stream(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        return iter(self.execute(statement, values))
+
     def remembered(self, what: object, find: Callable[[], T]) -> T:
-        """What `find` gives, asked for once for each state of the file."""
         version = self.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version or len(self._remembered) > _MAX_REMEMBERED:
             self._version = version
@@ -71,63 +63,61 @@ class KnowledgeConnection(sqlite3.Connection):
         found: T = self._remembered[what]
         return found
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        self.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self.in_transaction:
+                self.execute("COMMIT")
 
-class KnowledgeDatabase:
+    def put_vectors(self, space: int, vectors: Sequence[tuple[int, bytes]]) -> int:
+        stored = 0
+        for piece, data in vectors:
+            stored += self.execute(
+                "INSERT OR REPLACE INTO vector (piece, space, data) SELECT id, ?, ? FROM piece WHERE id = ?",
+                (space, data, piece),
+            ).rowcount
+        return stored
+
+    def index_vectors(self, space: int, dimensions: int) -> None:
+        """They are compared in memory."""
+
+    def bytes_used(self) -> int:
+        pages, size = (self.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        return int(pages) * int(size)
+
+
+class KnowledgeDatabase(KnowledgeThreads):
     """A knowledge base on disk. Nothing is opened before it is used; an exception of `sqlite3` never leaves it."""
 
     def __init__(self, path: Path, *, busy_seconds: float = _BUSY_SECONDS) -> None:
+        super().__init__()
         self.path = path.absolute()
+        self.name = self.path.name
         self._busy = busy_seconds
-        self._writing = ThreadPoolExecutor(1, thread_name_prefix="handrail-kb-writer")
-        self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="handrail-kb-reader")
-        self._writer: KnowledgeConnection | None = None
+        self._writer: SqliteKnowledge | None = None
         self._mine = threading.local()
-        self._readers: list[KnowledgeConnection] = []
+        self._readers: list[SqliteKnowledge] = []
         self._lock = threading.Lock()
         self._computing = threading.Lock()
-        self._closed = False
 
-    # From the event loop
+    def check(self, message: str) -> str:
+        return check_database(self.path, self.look, message)
 
-    async def read(self, request: Request[T], seconds: float | None = None) -> T:
-        """What `request` reads, off the loop; past its time, or cancelled, the statement is stopped where it is."""
-        job = _Stoppable(request)
-        work = asyncio.wrap_future(self._submit(self._reading, lambda: self._read(job)))
-        try:
-            async with asyncio.timeout(seconds):
-                return await asyncio.shield(work)
-        except TimeoutError:
-            _stop(job, work)
-            work.add_done_callback(_forget)
-            raise KbTooSlow(f"The knowledge base did not answer within {seconds:g} seconds.") from None
-        except asyncio.CancelledError:
-            _stop(job, work)
-            work.add_done_callback(_forget)
-            raise
+    def is_there(self) -> bool:
+        return self.path.exists()  # a folder too: whoever opens it is told that it is one
 
-    async def write(self, request: Request[T]) -> T:
-        return await asyncio.wrap_future(self.write_soon(request))
+    def scrub(self) -> None:
+        scrub(self.path)
 
-    async def close(self) -> None:
-        await asyncio.to_thread(self.close_now)
+    def vector_search(self, space: str, dimensions: int) -> VectorSearch:
+        from handrail_reference.services.kb.vectors import VectorIndex  # noqa: PLC0415 - numpy only with embeddings
 
-    # From plain code, such as the commands
+        return VectorIndex(space, dimensions)
 
-    def read_now(self, request: Request[T]) -> T:
-        return self._submit(self._reading, lambda: self._read(request)).result()
-
-    def write_now(self, request: Request[T]) -> T:
-        """One transaction: all of what `request` does, or nothing."""
-        return self.write_soon(request).result()
-
-    def write_soon(self, request: Request[T]) -> Future[T]:
-        return self._submit(self._writing, lambda: self._write(request))
-
-    def close_now(self) -> None:
-        """Wait for what runs, then let go of the file."""
-        self._closed = True
-        self._writing.shutdown(wait=True)
-        self._reading.shutdown(wait=True, cancel_futures=True)
+    def _close_connections(self) -> None:
         with self._lock:
             connections = [*self._readers, *([self._writer] if self._writer else [])]
             self._readers, self._writer = [], None
@@ -145,12 +135,6 @@ class KnowledgeDatabase:
             raise as_sentence(self.path.name, error) from None
 
     # On the threads
-
-    def _submit(self, pool: ThreadPoolExecutor, job: Callable[[], T]) -> Future[T]:
-        try:
-            return pool.submit(job)
-        except RuntimeError:
-            raise KbUnavailable("The knowledge base was closed.") from None
 
     def _read(self, request: Request[T]) -> T:
         try:
@@ -183,7 +167,7 @@ class KnowledgeDatabase:
                 db.execute("ROLLBACK")
         return result
 
-    def _open_reader(self) -> KnowledgeConnection:
+    def _open_reader(self) -> SqliteKnowledge:
         """A connection that reads. Tables that are missing or old are made by the writer first, so that they are made once;
         a file that is as it should be is read whoever holds its lock, and where this user may not write it."""
         for read_only in (False, True):
@@ -193,7 +177,7 @@ class KnowledgeDatabase:
         self._submit(self._writing, self._open_writer).result()
         return self._connect(*_READING)
 
-    def _current(self, *, read_only: bool) -> KnowledgeConnection | None:
+    def _current(self, *, read_only: bool) -> SqliteKnowledge | None:
         """A connection to a file that is current; None where the writer has to look at it."""
         try:
             if not self.path.is_file() or (read_only and not self._is_settled()):
@@ -217,7 +201,7 @@ class KnowledgeDatabase:
         waiting = self.path.with_name(self.path.name + "-wal")
         return not os.access(self.path, os.W_OK) and not waiting.exists()
 
-    def _open_writer(self) -> KnowledgeConnection:
+    def _open_writer(self) -> SqliteKnowledge:
         if self._writer is None:
             self._make_file()
             self._writer = self._patiently()
@@ -242,7 +226,7 @@ class KnowledgeDatabase:
                 f'The knowledge base "{self.path.name}" cannot be opened for writing ({error.strerror}).'
             ) from None
 
-    def _patiently(self) -> KnowledgeConnection:
+    def _patiently(self) -> SqliteKnowledge:
         # Turning a new file to WAL fails at once, without the busy timeout, when another process is at it too.
         deadline = time.monotonic() + _START_SECONDS
         while True:
@@ -262,7 +246,7 @@ class KnowledgeDatabase:
                     raise sentence from None
             time.sleep(0.02)
 
-    def _connect(self, *pragmas: str, read_only: bool = False) -> KnowledgeConnection:
+    def _connect(self, *pragmas: str, read_only: bool = False) -> SqliteKnowledge:
         # In a folder that may not be written, SQLite reads only a file of which it is told that it stays as it is.
         place = f"{self.path.as_uri()}?mode=ro&immutable=1" if read_only else self.path
         db = sqlite3.connect(
@@ -270,7 +254,7 @@ class KnowledgeDatabase:
             timeout=self._busy,
             isolation_level=None,
             check_same_thread=False,
-            factory=KnowledgeConnection,
+            factory=SqliteKnowledge,
             uri=read_only,
         )
         try:
@@ -280,45 +264,3 @@ class KnowledgeDatabase:
             db.close()
             raise
         return db
-
-
-class _Stoppable(Generic[T]):
-    """A request that another thread may stop: before it has begun, or in the middle of a statement."""
-
-    def __init__(self, request: Request[T]) -> None:
-        self._request = request
-        self._lock = threading.Lock()
-        self._db: KnowledgeConnection | None = None
-        self._stopped = False
-
-    def __call__(self, db: KnowledgeConnection) -> T:
-        with self._lock:
-            if self._stopped:
-                raise KbTooSlow("The search was stopped before it began.")
-            self._db = db
-        try:
-            return self._request(db)
-        finally:
-            with self._lock:
-                self._db = None
-
-    def stop(self) -> None:
-        with self._lock:
-            self._stopped = True
-            if self._db is not None:
-                self._db.interrupt()
-
-
-def _stop(job: _Stoppable[Any], work: asyncio.Future[Any]) -> None:
-    """A stop between two statements is lost, so the job is told again until it has ended."""
-    if not work.done():
-        job.stop()
-        asyncio.get_running_loop().call_later(_STOP_SECONDS, _stop, job, work)
-
-
-def _forget(work: asyncio.Future[Any]) -> None:
-    """Nobody waits for it any more; its error was told already."""
-    if not work.cancelled():
-        error = work.exception()
-        if error is not None and not isinstance(error, HandrailError):
-            raise error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from handrail_reference.services.kb.database import KnowledgeConnection
+from handrail_reference.services.kb.connection import KnowledgeConnection
 from handrail_reference.services.kb.port import Filter
 
 FEW = 5_000

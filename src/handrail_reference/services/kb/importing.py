@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from handrail_reference.services.kb import writing
-from handrail_reference.services.kb.database import KnowledgeConnection, KnowledgeDatabase
+from handrail_reference.services.kb.connection import KnowledgeConnection
 from handrail_reference.services.kb.files import FileEntry, Source, read_source
 from handrail_reference.services.kb.pausing import unhurried
 from handrail_reference.services.kb.record import KnowledgeRecord
+from handrail_reference.services.kb.threads import KnowledgeThreads
 from handrail_reference.services.kb.writing import Tally
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class ImportOutcome:
 
 
 def import_sources(
-    database: KnowledgeDatabase,
+    database: KnowledgeThreads,
     sources: Sequence[Source],
     passed: Iterable[FileEntry],
     *,
@@ -60,12 +61,12 @@ def import_sources(
     for batch in _batches(_good(_entries(sources, passed, defaults, tell), outcome, on_problem)):
         _store(database, batch, outcome.tally)
     if outcome.tally.touched >= _WORTH_OPTIMIZING:
-        database.write_now(writing.optimize)
+        database.write_now(lambda db: db.words.optimize())
     return outcome
 
 
 def embed_missing(
-    database: KnowledgeDatabase, embedder: Embedder, *, progress: Progress | None = None, batch: int = EMBED_BATCH
+    database: KnowledgeThreads, embedder: Embedder, *, progress: Progress | None = None, batch: int = EMBED_BATCH
 ) -> int:
     """Make the vectors that are missing in the embedder's space, a batch at a time; how many were made."""
     from handrail_reference.services.kb.vectors import packed  # noqa: PLC0415 - numpy only with embeddings
@@ -76,10 +77,11 @@ def embed_missing(
     while True:
         rows = database.read_now(lambda db, after=after: _without_vectors(db, space, after, batch))  # type: ignore[misc]
         if not rows:
+            database.write_now(lambda db: db.index_vectors(space, embedder.dimensions))
             return done
         made = embedder.embed([text for _, text in rows])
         vectors = [(piece, packed(vector)) for (piece, _), vector in zip(rows, made, strict=True)]
-        done += database.write_now(lambda db, vectors=vectors: writing.put_vectors(db, space, vectors))  # type: ignore[misc]
+        done += database.write_now(lambda db, vectors=vectors: db.put_vectors(space, vectors))  # type: ignore[misc]
         after = rows[-1][0]
         if progress is not None:
             progress(min(done, total), max(total, done))
@@ -105,7 +107,7 @@ def _without_vectors(db: KnowledgeConnection, space: int, after: int, batch: int
     return [(row[0], f"{row[1]}\n{row[2]}".strip()) for row in rows]
 
 
-def _store(database: KnowledgeDatabase, batch: Sequence[KnowledgeRecord], tally: Tally) -> None:
+def _store(database: KnowledgeThreads, batch: Sequence[KnowledgeRecord], tally: Tally) -> None:
     added = Tally(scopes=dict(tally.scopes))
     database.write_now(lambda db: writing.put_records(db, batch, added))
     # Counted when the batch is there: a batch that failed was not.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
 import orjson
 
+from handrail_reference.services.kb.connection import KnowledgeConnection
 from handrail_reference.services.kb.record import KnowledgeRecord
 from handrail_reference.services.kb.words import query_terms
 
@@ -20,7 +20,7 @@ _NEAR = 0.75
 _NAMED_LIMIT = 500
 
 
-def readable_scopes(db: sqlite3.Connection, tenant: str, namespaces: Sequence[str], user: str | None) -> list[int]:
+def readable_scopes(db: KnowledgeConnection, tenant: str, namespaces: Sequence[str], user: str | None) -> list[int]:
     """The scopes that a user may read: of their tenant, in these namespaces, everybody's or their own."""
     marks = ", ".join("?" * len(namespaces))
     rows = db.execute(
@@ -38,23 +38,23 @@ def record_of(row: Sequence[Any]) -> KnowledgeRecord:
     )  # fmt: skip
 
 
-def records_by_key(db: sqlite3.Connection, keys: Sequence[int]) -> dict[int, KnowledgeRecord]:
+def records_by_key(db: KnowledgeConnection, keys: Sequence[int]) -> dict[int, KnowledgeRecord]:
     marks = ", ".join("?" * len(keys))
     rows = db.execute(f"SELECT r.key, {RECORD_COLUMNS} WHERE r.key IN ({marks})", list(keys))
     return {row[0]: record_of(row[1:]) for row in rows}
 
 
-def titles_by_key(db: sqlite3.Connection, keys: Sequence[int]) -> dict[int, str]:
+def titles_by_key(db: KnowledgeConnection, keys: Sequence[int]) -> dict[int, str]:
     marks = ", ".join("?" * len(keys))
     return dict(db.execute(f"SELECT key, title FROM record WHERE key IN ({marks})", list(keys)))  # noqa: S608
 
 
-def records_by_id(db: sqlite3.Connection, scopes: Sequence[int], ids: Sequence[str]) -> dict[str, KnowledgeRecord]:
+def records_by_id(db: KnowledgeConnection, scopes: Sequence[int], ids: Sequence[str]) -> dict[str, KnowledgeRecord]:
     """Readable records by id. Where one's own and everybody's have the same id, one's own is meant."""
     return {record.id: record for record in records_with_ids(db, scopes, ids)}
 
 
-def records_with_ids(db: sqlite3.Connection, scopes: Sequence[int], ids: Sequence[str]) -> list[KnowledgeRecord]:
+def records_with_ids(db: KnowledgeConnection, scopes: Sequence[int], ids: Sequence[str]) -> list[KnowledgeRecord]:
     """Every readable record with one of these ids; several namespaces may have the same."""
     marks, places = ", ".join("?" * len(scopes)), ", ".join("?" * len(ids))
     rows = db.execute(
@@ -64,7 +64,7 @@ def records_with_ids(db: sqlite3.Connection, scopes: Sequence[int], ids: Sequenc
     return [record_of(row) for row in rows]
 
 
-def nearest_ids(db: sqlite3.Connection, scopes: Sequence[int], wanted: Sequence[str], limit: int) -> list[str]:
+def nearest_ids(db: KnowledgeConnection, scopes: Sequence[int], wanted: Sequence[str], limit: int) -> list[str]:
     """Readable ids that look like the wanted ones. A few hundred are compared, however many there are."""
     share = _NEAR_LIMIT // max(1, len(wanted))
     near: list[tuple[float, str]] = []
@@ -77,7 +77,7 @@ def nearest_ids(db: sqlite3.Connection, scopes: Sequence[int], wanted: Sequence[
     return list(dict.fromkeys(known for ratio, known in sorted(near) if -ratio >= _NEAR))[:limit]
 
 
-def _like(db: sqlite3.Connection, scopes: Sequence[int], wanted: str, limit: int) -> list[str]:
+def _like(db: KnowledgeConnection, scopes: Sequence[int], wanted: str, limit: int) -> list[str]:
     """Ids worth comparing: those that begin alike, the neighbours in the alphabet, and those whose titles share a word."""
     kind, _, name = wanted.partition(":")
     found: dict[str, None] = {}
@@ -91,43 +91,35 @@ def _like(db: sqlite3.Connection, scopes: Sequence[int], wanted: str, limit: int
             sql = f"SELECT id FROM record WHERE scope = ? AND {condition} ORDER BY {order} LIMIT ?"  # noqa: S608
             found.update(dict.fromkeys(row[0] for row in db.execute(sql, (scope, start, each))))
     terms = query_terms(name.replace("_", " ").replace("-", " "))
-    if terms:
-        marks = ", ".join("?" * len(scopes))
-        sql = f"""SELECT r.id FROM head_words CROSS JOIN record r ON r.key = head_words.rowid AND r.scope IN ({marks})
-            WHERE head_words MATCH ? LIMIT ?"""  # noqa: S608
-        for joined in (" AND ", " OR "):
-            rows = db.execute(sql, (*scopes, f"title : ({joined.join(terms)})", max(1, limit // 8)))
-            found.update(dict.fromkeys(row[0] for row in rows))
+    if terms and scopes:
+        for groups in ([[term] for term in terms], [terms]):
+            keys = db.words.titled(scopes, groups, max(1, limit // 8))
+            found.update(dict.fromkeys(record.id for record in records_by_key(db, keys).values()))
     return list(found)[:limit]
 
 
-def records_named(db: sqlite3.Connection, scopes: Sequence[int], terms: Sequence[str]) -> list[KnowledgeRecord]:
+def records_named(db: KnowledgeConnection, scopes: Sequence[int], terms: Sequence[str]) -> list[KnowledgeRecord]:
     """Readable records whose title has all of these terms, as the full-text index compares them."""
-    if not terms:
+    if not terms or not scopes:
         return []
-    marks = ", ".join("?" * len(scopes))
-    rows = db.execute(
-        f"""SELECT {RECORD_COLUMNS} JOIN head_words ON head_words.rowid = r.key
-            WHERE r.scope IN ({marks}) AND head_words MATCH ? LIMIT {_NAMED_LIMIT}""",
-        (*scopes, f"title : ({' AND '.join(terms)})"),
-    )
-    return [record_of(row) for row in rows]
+    return list(records_by_key(db, db.words.titled(scopes, [[term] for term in terms], _NAMED_LIMIT)).values())
 
 
 def all_records(
-    db: sqlite3.Connection, namespace: str | None = None, source: str | None = None
+    db: KnowledgeConnection, namespace: str | None = None, source: str | None = None
 ) -> Iterator[KnowledgeRecord]:
     """Every record, in an order that depends on nothing but their ids."""
-    rows = db.execute(
-        f"""SELECT {RECORD_COLUMNS} WHERE (:namespace IS NULL OR s.namespace = :namespace)
-            AND (:source IS NULL OR r.source = :source) ORDER BY s.tenant, s.namespace, s.owner, r.id""",
-        {"namespace": namespace, "source": source},
+    asked = [("s.namespace = ?", namespace), ("r.source = ?", source)]
+    conditions = " AND ".join(["r.key > 0", *(condition for condition, value in asked if value is not None)])
+    rows = db.stream(
+        f"SELECT {RECORD_COLUMNS} WHERE {conditions} ORDER BY s.tenant, s.namespace, s.owner, r.id",
+        [value for _, value in asked if value is not None],
     )
     for row in rows:
         yield record_of(row)
 
 
-def statistics(db: sqlite3.Connection) -> dict[str, Any]:
+def statistics(db: KnowledgeConnection) -> dict[str, Any]:
     """The numbers that an operator asks for."""
 
     def one(sql: str) -> int:
@@ -145,5 +137,5 @@ def statistics(db: sqlite3.Connection) -> dict[str, Any]:
         ),
         "types": groups("SELECT type, count(*) FROM record GROUP BY 1 ORDER BY 1"),
         "sources": groups("SELECT source, count(*) FROM record GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 20"),
-        "bytes": one("PRAGMA page_count") * one("PRAGMA page_size"),
+        "bytes": db.bytes_used(),
     }

@@ -8,32 +8,33 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from handrail.sqlite_files import check_database, scrub
 from handrail_reference.services.kb import reading, starter
 from handrail_reference.services.kb.access import Access, access_by
-from handrail_reference.services.kb.database import KnowledgeConnection, KnowledgeDatabase
+from handrail_reference.services.kb.connection import KnowledgeConnection
+from handrail_reference.services.kb.database import KnowledgeDatabase
+from handrail_reference.services.kb.filtered import keys_of
 from handrail_reference.services.kb.keywords import search_words
 from handrail_reference.services.kb.meaning import Meaning
 from handrail_reference.services.kb.pieces import snippet_of
 from handrail_reference.services.kb.port import Evidence, Filter, KbUnavailable, NamespaceRefused
 from handrail_reference.services.kb.ranking import TITLES_LOOKED_AT, Ranked, ranked, with_titles
 from handrail_reference.services.kb.record import KnowledgeRecord, is_link, one_form
-from handrail_reference.services.kb.words import INDEX_VERSION, name_terms, plain_words, query_terms
+from handrail_reference.services.kb.threads import KnowledgeThreads
+from handrail_reference.services.kb.words import INDEX_VERSION, asks_for_all, name_terms, plain_words, query_terms
 from handrail_reference.services.kb.writing import forget_owner, keep_index_current
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from handrail_reference.services.embeddings.port import Embedder
-    from handrail_reference.services.kb.vectors import VectorIndex
+    from handrail_reference.services.kb.vectors import VectorSearch
 
 _LOG = logging.getLogger("handrail.kb")
 MAX_LINKS = 10
+_MAX_LISTED = 1_000
+"""Records of one type whose titles are compared for a list."""
 _STARTER_SECONDS = 2.0
 """So long a first search waits for newer starter pages; whoever holds the file may hold it for longer."""
 
@@ -45,7 +46,7 @@ class KnowledgeBase:
 
     def __init__(
         self,
-        path: Path,
+        place: Path | KnowledgeThreads,
         *,
         embedder: Callable[[], Embedder | None] | None = None,
         access: Access | None = None,
@@ -53,13 +54,13 @@ class KnowledgeBase:
         searched_by: str = "",
         preload: Callable[[], None] | None = None,
     ) -> None:
-        self.database = KnowledgeDatabase(path)
+        self.database = KnowledgeDatabase(place) if isinstance(place, Path) else place
         self._searched_by = searched_by
         self._preload = preload
         self.meaning = Meaning(embedder)
         self._access = access or access_by(("studio", "public"), ("studio", "public", "personal"))
         self._with_starter = with_starter
-        self._index: VectorIndex | None = None
+        self._index: VectorSearch | None = None
         self._lock = threading.Lock()
         self._opened = False
         self._said = logging.NOTSET  # the level at which missing vectors were reported
@@ -130,8 +131,8 @@ class KnowledgeBase:
     # For the host (docs/services.md)
 
     def check(self) -> str:
-        """What `handrail doctor` says. The file is only read; one that is not there is right."""
-        return check_database(self.database.path, self.database.look, self._searched_by)
+        """What `handrail doctor` says. Only reads; a base that is not there yet is right."""
+        return self.database.check(self._searched_by)
 
     def preload(self) -> str | None:
         """Import what a model is run with: that holds every thread, so a server does it before anybody waits for it."""
@@ -150,12 +151,11 @@ class KnowledgeBase:
         await self.database.read(look)
 
     async def forget_user(self, user: str, tenant: str) -> Mapping[str, int]:
-        """Delete the records that are this user's own, and what the file still has of them in unused pages."""
-        path = self.database.path
-        if not path.is_file():
+        """Delete the records that are this user's own, and what a file still has of them in unused pages."""
+        if not await asyncio.to_thread(self.database.is_there):
             return {"records": 0}
         deleted = await self.database.write(lambda db: forget_owner(db, tenant, user))
-        await asyncio.to_thread(scrub, path)
+        await asyncio.to_thread(self.database.scrub)
         return {"records": deleted}
 
     async def close(self) -> None:
@@ -209,7 +209,7 @@ class KnowledgeBase:
                 "The starter pages are those of an older Handrail for now: %s", str(error) or "the file is busy"
             )
 
-    def _follow(self, db: KnowledgeConnection) -> VectorIndex | None:
+    def _follow(self, db: KnowledgeConnection) -> VectorSearch | None:
         """The vectors in memory as they are in the file now; None where there are none."""
         embedder = self.embedder
         if embedder is None:
@@ -220,10 +220,8 @@ class KnowledgeBase:
             if space is None:
                 self._say_that_vectors_are_missing(db)
                 return None
-            from handrail_reference.services.kb.vectors import VectorIndex  # noqa: PLC0415 - numpy only with embeddings
-
             with self._lock:
-                self._index = self._index or VectorIndex(embedder.name, int(space[0]))
+                self._index = self._index or self.database.vector_search(embedder.name, int(space[0]))
         self._index.follow(db)
         if not len(self._index):
             self._say_that_vectors_are_missing(db)
@@ -233,7 +231,7 @@ class KnowledgeBase:
         """A warning once for records of the user's own; Handrail's pages alone, as after a first start, are no cause for one."""
         if self._said >= logging.WARNING:
             return
-        sources = "SELECT max(r.source IS NOT ?) FROM piece p JOIN record r ON r.key = p.record"
+        sources = "SELECT max(CASE WHEN r.source <> ? THEN 1 ELSE 0 END) FROM piece p JOIN record r ON r.key = p.record"
         (own,) = db.execute(sources, (starter.SOURCE,)).fetchone()
         level = logging.NOTSET if own is None else logging.WARNING if own else logging.INFO
         if level > self._said:
@@ -250,8 +248,10 @@ class KnowledgeBase:
             self.open_now(db)
             index = self._follow(db)
             asked = self.meaning.ask(query) if index is not None else None  # made while the words are looked for
-            with _snapshot(db):
+            with db.snapshot():
                 scopes = reading.readable_scopes(db, tenant, namespaces, user)
+                if wanted.type is not None and asks_for_all(query, wanted.type):
+                    return _evidence(db, _all_of_type(db, scopes, wanted, limit), query)
                 words = search_words(db, query_terms(query), scopes, wanted, limit)
                 db.turn.give()  # a server may take its time
                 vector = None if index is None else self.meaning.answer(asked, index.dimensions)
@@ -271,17 +271,6 @@ class KnowledgeBase:
             raise NamespaceRefused(namespace)
 
 
-@contextmanager
-def _snapshot(db: KnowledgeConnection) -> Iterator[None]:
-    """Everything inside sees one state of the file, whoever writes meanwhile."""
-    db.execute("BEGIN")
-    try:
-        yield
-    finally:
-        if db.in_transaction:
-            db.execute("COMMIT")
-
-
 def _evidence(db: KnowledgeConnection, best: Sequence[Ranked], query: str) -> list[Evidence]:
     records = reading.records_by_key(db, [one.key for one in best])
     pieces = {
@@ -299,6 +288,14 @@ def _evidence(db: KnowledgeConnection, best: Sequence[Ranked], query: str) -> li
         start, stop = pieces.get(one.piece or 0, (0, 2_000))
         found.append(Evidence(record, one.score, snippet_of(record.text[start:stop], query)))
     return found
+
+
+def _all_of_type(db: KnowledgeConnection, scopes: Sequence[int], wanted: Filter, limit: int) -> list[Ranked]:
+    """The records that fit the filter, by title: the words of the query say no more than the filter does."""
+    keys = keys_of(db, scopes, wanted)[:_MAX_LISTED]
+    titles = reading.titles_by_key(db, keys) if keys else {}
+    listed = sorted(titles, key=lambda key: (titles[key].casefold(), key))[:limit]
+    return [Ranked(key, 1.0, None) for key in listed]
 
 
 def _link_of(record: KnowledgeRecord) -> str | None:

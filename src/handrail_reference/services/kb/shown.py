@@ -22,6 +22,35 @@ def with_texts(results: Sequence[dict[str, Any]], texts: Sequence[str]) -> list[
     return [{**result, **more} for result, more in zip(results, given, strict=True)]
 
 
+MAX_SHOWN = 1_400
+"""Characters of results without whole texts. Responses beyond 1,500 crowd a model's context, and a warning says so."""
+_SHORTEST_SNIPPET = 60
+
+
+def with_short_snippets(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The results with snippets that share the room that is left beside everything else; a cut one ends in an ellipsis."""
+    over = _size(results) - MAX_SHOWN
+    snippets = [result.get("snippet", "") for result in results]
+    if over <= 0 or not any(snippets):
+        return list(results)
+    room = sum(map(len, snippets)) - over
+    given: dict[int, str] = {}
+    for done, place in enumerate(sorted(range(len(snippets)), key=lambda place: len(snippets[place]))):
+        share = max(_SHORTEST_SNIPPET, room // (len(snippets) - done))
+        given[place] = _shortened(snippets[place], share)
+        room -= len(given[place])
+    return [
+        {**result, "snippet": given[place]} if "snippet" in result else result for place, result in enumerate(results)
+    ]
+
+
+def _shortened(text: str, length: int) -> str:
+    if len(text) <= length:
+        return text
+    cut = text[: length - 1]
+    return (cut.rsplit(" ", 1)[0] if " " in cut[length // 2 :] else cut).rstrip("… ") + "…"
+
+
 def _cut(text: str, max_bytes: int) -> str:
     """The beginning of a text that takes at most `max_bytes` bytes as JSON."""
     cut = text[:max_bytes]

@@ -8,7 +8,6 @@ they are there, and once deleted they stay away.
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 import orjson
 
 import handrail_reference
-from handrail_reference.services.kb.database import KnowledgeConnection
+from handrail_reference.services.kb.connection import KnowledgeConnection
 from handrail_reference.services.kb.record import KnowledgeRecord, make_record
 from handrail_reference.services.kb.starter_answers import ANSWERS, in_sentences
 from handrail_reference.services.kb.writing import Tally, get_fact, put_records, remove_records, set_fact
@@ -28,7 +27,7 @@ _FENCE = re.compile(r"^(`{3,}|~{3,})")
 _NOT_SLUG = re.compile(r"[^a-z0-9]+")
 
 
-def is_settled(db: sqlite3.Connection) -> bool:
+def is_settled(db: KnowledgeConnection) -> bool:
     """Whether `plant` has nothing to do. Only reads: most of the time nobody needs to be waited for."""
     planted = get_fact(db, _FACT)
     if planted is None:
@@ -55,7 +54,7 @@ def replant(db: KnowledgeConnection, tally: Tally) -> None:
     set_fact(db, _FACT, _version(records))
 
 
-def _planted(db: sqlite3.Connection) -> list[tuple[int, str]]:
+def _planted(db: KnowledgeConnection) -> list[tuple[int, str]]:
     # Those of no tenant: what an operator gave to a tenant is the operator's.
     sql = "SELECT r.key, r.id FROM record r JOIN scope s ON s.id = r.scope WHERE r.source = ? AND s.tenant = ''"
     return db.execute(sql, (SOURCE,)).fetchall()

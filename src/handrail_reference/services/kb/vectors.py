@@ -5,17 +5,16 @@ The matrix follows the file: before each search, vectors that are new since are 
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from handrail_reference.services.kb.database import KnowledgeConnection
+from handrail_reference.services.kb.connection import KnowledgeConnection
 from handrail_reference.services.kb.filtered import keys_of
 from handrail_reference.services.kb.port import Filter
 
@@ -39,6 +38,25 @@ def packed(vector: Floats) -> bytes:
     return bytes(np.asarray(vector, dtype="<f2").tobytes())
 
 
+class VectorSearch(Protocol):
+    """Finds the records whose vectors are close to a query's."""
+
+    @property
+    def dimensions(self) -> int: ...
+
+    def __len__(self) -> int:
+        """How many vectors there are to compare with."""
+        ...
+
+    def follow(self, db: KnowledgeConnection) -> None:
+        """Take in what was written since the last time."""
+        ...
+
+    def search(self, db: KnowledgeConnection, query: Floats, scopes: Sequence[int], wanted: Filter) -> VectorHits:
+        """The closest readable records. Half of a record's closeness is its best piece's, half the mean of all its pieces'."""
+        ...
+
+
 class VectorIndex:
     """The vectors of one space. Safe to use from several threads; following the file is done by one at a time."""
 
@@ -57,7 +75,7 @@ class VectorIndex:
     def __len__(self) -> int:
         return self._rows.count
 
-    def follow(self, db: sqlite3.Connection) -> None:
+    def follow(self, db: KnowledgeConnection) -> None:
         """Take in what was written since the last time."""
         newest = "(SELECT coalesce(max(id), 0) FROM vector), (SELECT coalesce(max(seq), 0) FROM dropped)"
         if db.execute(f"SELECT {newest}").fetchone() == (self._vector, self._dropped):
@@ -116,17 +134,17 @@ class VectorIndex:
             allowed &= np.isin(rows.key[:records], keys)
         return allowed
 
-    def _is_still_listed(self, db: sqlite3.Connection) -> bool:
+    def _is_still_listed(self, db: KnowledgeConnection) -> bool:
         """Whether the list of removed pieces still reaches back to where we stand; it is cut from time to time."""
         first = db.execute("SELECT min(seq) FROM dropped").fetchone()[0]
         return first is not None and first <= self._dropped + 1
 
-    def _drop(self, db: sqlite3.Connection) -> None:
+    def _drop(self, db: KnowledgeConnection) -> None:
         for seq, piece in db.execute("SELECT seq, piece FROM dropped WHERE seq > ? ORDER BY seq", (self._dropped,)):
             self._rows.drop(piece)
             self._dropped = seq
 
-    def _add(self, db: sqlite3.Connection) -> None:
+    def _add(self, db: KnowledgeConnection) -> None:
         newest, count = db.execute("SELECT coalesce(max(id), 0), count(*) FROM vector").fetchone()
         if not len(self):
             self._rows.make_room(count)

@@ -23,6 +23,11 @@ _PLAIN_WORD = re.compile(r"[a-z0-9]+")
 """Where all is ASCII these are the letters and digits, and nothing else needs to be asked of a character."""
 
 
+def is_unspaced(word: str) -> bool:
+    """Whether it begins with a character of a script that is written without spaces."""
+    return _UNSPACED.match(word) is not None
+
+
 def prepared(text: str) -> str:
     """A text as the index sees it: compatible forms made one, scripts without spaces given some."""
     plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
@@ -79,3 +84,30 @@ def plain_words(text: str) -> set[str]:
 
 def _is_mark(char: str) -> bool:
     return unicodedata.category(char)[0] == "M"
+
+
+_NAMES_OF_TYPES = {
+    "project": {"project", "projects"},
+    "person": {"person", "persons", "people", "everybody", "everyone"},
+    "process": {"process", "processes"},
+    "link": {"link", "links"},
+    "doc": {"doc", "docs", "document", "documents"},
+    "lab": {"lab", "labs"},
+}
+_SAYING_ALL = frozenset(
+    {
+        "a", "all", "any", "are", "do", "every", "give", "have", "is", "list", "me", "of", "our", "show", "tell", "the",
+        "there", "us", "we", "what", "which", "who", "you",
+    }
+)  # fmt: skip
+
+
+def asks_for_all(query: str, type: str) -> bool:
+    """Whether a query that is filtered by this type asks for all records of it: "projects", "list all the people"."""
+    said = re.findall(r"[^\W_]+", query.lower())
+    names = _NAMES_OF_TYPES.get(type, {type})
+    return (
+        bool(said)
+        and any(word in names for word in said)
+        and all(word in names or word in _SAYING_ALL for word in said)
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
-from handrail_reference.services.calendar.arguments import moment_of, refused, text_of
+from handrail_reference.services.calendar.arguments import caller_of, moment_of, refused, text_of
 
 _LONGEST = timedelta(days=31)
 _OLDEST = timedelta(days=366)
@@ -24,8 +24,7 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
         calendars=args["calendars"],
         details=args["include_details"],
         min_minutes=args["min_duration_minutes"],
-        user=ctx.user,
-        tenant=ctx.tenant,
+        caller=caller_of(ctx),
     )
     zone = start.tzinfo
     slots = [

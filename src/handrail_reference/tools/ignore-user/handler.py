@@ -13,12 +13,6 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
     """Tell the client, and ask for the block; in voice also for the end of the voice session, after the farewell."""
     if not ctx.session.is_active:
         raise ToolError(ErrorType.SESSION_INACTIVE, "The session has ended; there is nobody left to block.")
-    if ctx.user is None:
-        raise ToolError(
-            ErrorType.AUTH,
-            "This session has no signed-in user, so nobody can be blocked.",
-            suggestion="Say that you will not go on like this, and do not answer further abuse.",
-        )
     seconds, farewell = args["duration_seconds"], args["farewell_message"].strip()
     until = round((ctx.now + seconds) * 1000)
     facts = {"timeoutUntil": until, "durationSeconds": seconds, "farewellMessage": farewell}

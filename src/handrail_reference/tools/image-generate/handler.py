@@ -16,6 +16,9 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
             "width": picture.width,
             "height": picture.height,
             "engine": picture.engine,
+            # A host's own engine need not say either.
+            "placeholder": getattr(picture, "is_placeholder", False),
+            **({"usage": dict(usage)} if (usage := getattr(picture, "usage", None)) else {}),
         }
         for picture in pictures
     ]

@@ -10,7 +10,7 @@ from handrail.errors import HandrailError
 from handrail_reference.services.kb.pieces import snippet_of
 from handrail_reference.services.kb.port import KbUnavailable
 from handrail_reference.services.kb.record import KnowledgeRecord, one_form, shown_title
-from handrail_reference.services.kb.shown import with_texts
+from handrail_reference.services.kb.shown import with_short_snippets, with_texts
 
 _NEAREST = 3
 
@@ -44,6 +44,8 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
     records = [_shown(record, fields) for record in given]
     if "full_text" in fields:
         records = with_texts(records, [record.text for record in given])
+    else:
+        records = with_short_snippets(records)
     return {"ok": True, "data": {"records": records, "missing": missing}}
 
 

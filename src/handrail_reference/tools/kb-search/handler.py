@@ -10,7 +10,7 @@ from typing import Any
 from handrail import ErrorType, ToolError
 from handrail.errors import HandrailError
 from handrail_reference.services.kb.port import Evidence, Filter, KbTooSlow, KbUnavailable, NamespaceRefused
-from handrail_reference.services.kb.shown import with_texts
+from handrail_reference.services.kb.shown import with_short_snippets, with_texts
 
 _SECONDS = {"voice": 1.5, "text": 4.0}
 _MAX_IN_VOICE = 3
@@ -58,6 +58,8 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
     results = [_result(one, fields) for one in found]
     if "full_text" in fields:
         results = with_texts(results, [one.record.text for one in found])
+    else:
+        results = with_short_snippets(results)
     data = {
         "results": results,
         "query_time_ms": round(1000 * (perf_counter() - started), 1),

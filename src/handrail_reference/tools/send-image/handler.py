@@ -43,4 +43,4 @@ async def _kept(image_id: str, ctx: Any) -> dict[str, Any]:
             details=[{"pointer": "/image_id"}],
             suggestion="Use an id from image_generate as it was given, or send an image_url.",
         )
-    return {"url": picture.url, "width": picture.width, "height": picture.height}
+    return {"url": picture.url, "width": picture.width, "height": picture.height, "engine": picture.engine}

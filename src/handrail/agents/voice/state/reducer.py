@@ -502,7 +502,7 @@ class ConversationReducer:
                 self._effects.append(TellClient(event.type, data))
                 left = float(data["expires_at"]) / 1000 - news.wall_time
                 self.confirmation.wanted(data, seconds_left=left, turn=self._turn_number())
-            case "message":
+            case "message" | "connection_wanted":  # for the screen: neither is spoken, and the model hears of neither
                 self._effects.append(TellClient(event.type, data))
             case "progress":
                 self._effects.append(TellClient(event.type, data))

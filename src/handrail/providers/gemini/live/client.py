@@ -31,6 +31,7 @@ class GeminiLive:
     provider = PROVIDER
     input_rates = INPUT_RATES
     output_rate = OUTPUT_RATE
+    changes_tools = False
 
     def __init__(
         self,

@@ -487,18 +487,29 @@ class GeminiLiveTransport:
     def _answered(self, answers: Sequence[Answer], scheduling: Scheduling | None) -> Message:
         return messages.tool_response(
             messages.function_response(
-                answer.call.call_id or "",
-                answer.call.name,
+                call.call_id or "",
+                call.name,
                 messages.envelope_response(answer),
-                scheduling if answer.call.name in self._background else None,
+                scheduling if call.name in self._background else None,
             )
             for answer in answers
+            # Under the name that the model used: the host may know the call by another.
+            for call in (self._open.get(answer.call.call_id or "", answer.call),)
         )
 
     def interrupt(self) -> list[Message]:
         """The provider has no message for it: the rest of this answer is not reported."""
         self._is_muted = self._is_generating
         return []
+
+    def change_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> list[Message]:
+        """A session of this provider keeps the tools that it was set up with."""
+        return []
+
+    def leave_out_results(self) -> bool:
+        """The provider slides its window by itself (`contextWindowCompression`); a new session is told without them."""
+        self._said.leave_out_results()
+        return False
 
     def truncate(self, played_ms: int) -> list[Message]:
         """The provider keeps account itself."""

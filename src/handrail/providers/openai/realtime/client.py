@@ -29,6 +29,7 @@ class OpenAIRealtime:
     provider = PROVIDER
     input_rates = INPUT_RATES
     output_rate = OUTPUT_RATE
+    changes_tools = True
 
     def __init__(
         self,

@@ -40,8 +40,12 @@ def session_update(config: LiveConfig, transcriber: str = TRANSCRIBER) -> Messag
     return {"type": "session.update", "session": session}
 
 
-def replace_tools(tools: Sequence[Mapping[str, Any]]) -> Message:
-    return {"type": "session.update", "session": {"type": "realtime", "tools": [dict(tool) for tool in tools]}}
+def replace_tools(tools: Sequence[Mapping[str, Any]], system: str | None = None) -> Message:
+    """Other tools, and the instructions that speak of them; everything else of the session stays."""
+    session: Message = {"type": "realtime", "tools": [dict(tool) for tool in tools]}
+    if system is not None:
+        session["instructions"] = system
+    return {"type": "session.update", "session": session}
 
 
 def audio(pcm: bytes) -> Message:

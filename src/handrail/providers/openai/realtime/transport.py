@@ -8,7 +8,8 @@ sent when every call of the response is answered and no response is active.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from handrail.contract.call import Call
@@ -489,6 +490,15 @@ class OpenAIRealtimeTransport:
             return []
         self._cancelled = self._active
         return [self._stamped(messages.cancel(self._active or None))]
+
+    def change_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> list[Message]:
+        """At once, and for every connection that follows."""
+        self._config = replace(self._config, system=system, tools=tools)
+        return [self._stamped(messages.replace_tools(tools, system))]
+
+    def leave_out_results(self) -> bool:
+        """The provider keeps every item, and sound costs it ten times what words do: the next connection is told in words."""
+        return self._said.leave_out_results()
 
     def truncate(self, played_ms: int) -> list[Message]:
         """The last spoken item, cut to what was heard; never to more than was sent, which the provider would refuse."""

@@ -1,5 +1,8 @@
 """A held call for the person: shown with the facts of this moment, and their yes or no. For an answer three secrets must agree:
-the key, the session's token and the request's own token, which stands for what was shown with it."""
+the key, the session's token and the request's own token, which stands for what was shown with it.
+
+A session of an MCP client has no token that anybody holds. Its user answers with a key of their own, or an operator does. The key
+of that client itself answers nothing, because a model may have read it."""
 
 from __future__ import annotations
 
@@ -7,16 +10,17 @@ from starlette.responses import Response
 
 from handrail.contract.errors import ErrorType
 from handrail.contract.store import Hold, HoldState
+from handrail.mcp.server.options import MCP_CLIENT
+from handrail.runtime.session import Session
 from handrail.server.api.http import ApiRequest, HttpProblem, answer, hosted_session_of, read_object, text_of
-from handrail.server.host.hosted_session import HostedSession
 from handrail.server.host.refusals import RefusalReason, SessionRefused
 
 
 async def show(request: ApiRequest) -> Response:
     """An open request, its facts looked up now, with a fresh token."""
-    hold, hosted = await _found(request)
+    hold, session = await _found(request)
     confirmations = request.context.runtime.confirmations
-    shown = await confirmations.show(hosted.session, hold) if hold.state is HoldState.PENDING else None
+    shown = await confirmations.show(session, hold) if hold.state is HoldState.PENDING else None
     if shown is None:
         raise HttpProblem(410, "This confirmation request was answered, or its time is over.")
     return answer({**shown, "turn": hold.turn})
@@ -34,13 +38,13 @@ async def _decide(request: ApiRequest, *, yes: bool) -> Response:
     context = request.context
     body = await read_object(request, context.options, ("token",))
     token = text_of(body, "token", maximum=256, required=True)
-    hold, hosted = await _found(request)
+    hold, session = await _found(request)
     if yes:
         key = request.key
         # A personal key may bear its user's name, which must not stay when the user is forgotten.
         named = key.name if key.is_operator or key.user is None else f"{key.hash[:12]}…"
         envelope = await context.runtime.approve(
-            hold, token=token, approver=key.user or hosted.session.user, via=f"key {named}"
+            hold, token=token, approver=key.user or session.user, via=f"key {named}"
         )
     else:
         envelope = await context.runtime.decline(hold, token=token)
@@ -49,17 +53,37 @@ async def _decide(request: ApiRequest, *, yes: bool) -> Response:
     return answer(envelope.to_dict())
 
 
-async def _found(request: ApiRequest) -> tuple[Hold, HostedSession]:
+async def _found(request: ApiRequest) -> tuple[Hold, Session]:
     confirmation = str(request.path_params["confirmation"])
     hold = await request.context.runtime.store.hold_by_id(confirmation) if confirmation.isascii() else None
     if hold is None:
         raise _none()
+    record = await request.context.runtime.store.load_session(hold.session_id)
+    client = record.attributes.get(MCP_CLIENT) if record is not None else None
+    if client is not None:
+        return hold, await _mcp_session(request, hold, client)
     try:
         # A session that no living process has comes here, so that the approved call is carried out at once. A living owner
         # carries it out itself.
-        return hold, await hosted_session_of(request, hold.session_id, looks=True)
+        return hold, (await hosted_session_of(request, hold.session_id, looks=True)).session
     except SessionRefused as refused:
         raise (_none() if refused.reason is RefusalReason.NO_SESSION else refused) from None
+
+
+async def _mcp_session(request: ApiRequest, hold: Hold, client: str) -> Session:
+    """The session of an MCP client, for whoever may answer in its user's place."""
+    key = request.key
+    if not (key.is_operator or (key.user is not None and key.user == hold.user and key.tenant == hold.tenant)):
+        raise _none()
+    if client == f"key:{key.name}":
+        raise HttpProblem(
+            403,
+            "The key of the client that made this call cannot answer for a person; use another, such as the console's.",
+        )
+    session = await request.context.runtime.session_for(hold)
+    if session is None:
+        raise _none()
+    return session
 
 
 def _none() -> HttpProblem:

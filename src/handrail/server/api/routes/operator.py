@@ -1,19 +1,23 @@
-"""The operator's part: audit, ledger, policy, switches, metrics, and forgetting a user. Only for operators' keys."""
+"""The operator's part: audit, ledger, policy, switches, metrics, statistics, forgetting a user. Only for operators' keys."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from handrail.authoring.source import UPSTREAM_CAPABILITY
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, UsageError
 from handrail.contract.store import LedgerRow, LedgerState
 from handrail.observe.exposition import CONTENT_TYPE
 from handrail.observe.metrics import Metrics
+from handrail.observe.usage_report import WAYS, first_day, reports
 from handrail.server.api import audit_reader as auditing
 from handrail.server.api.http import (
     ApiRequest,
@@ -120,6 +124,13 @@ async def policy(request: ApiRequest) -> Response:
 
 
 @operators_only
+async def mcp_servers(request: ApiRequest) -> Response:
+    """The MCP servers behind the gateway: state, pins, and what changed since they were taken."""
+    gateway = request.context.runtime.services.opened.get(UPSTREAM_CAPABILITY)
+    return answer({"servers": [] if gateway is None else gateway.report()})
+
+
+@operators_only
 async def forget_user(request: ApiRequest) -> Response:
     context = request.context
     if context.forget is None:
@@ -143,6 +154,24 @@ async def metrics(request: ApiRequest) -> Response:
     text = found.to_prometheus() + context.connections.to_prometheus() + context.models.to_prometheus()
     text += voice.to_prometheus() if voice is not None else ""
     return Response(text, media_type=CONTENT_TYPE)
+
+
+@operators_only
+async def stats(request: ApiRequest) -> Response:
+    """How tools were used, over all processes; what this one has counted is stored first."""
+    query, runtime = request.query_params, request.context.runtime
+    by = next((way for way in WAYS if way == query.get("by", "tool")), None)
+    if by is None:
+        raise HttpProblem(400, f'"by" must be one of {", ".join(WAYS)}.')
+    try:
+        since = first_day(query.get("since", "7d"), datetime.fromtimestamp(runtime.now(), UTC).date())
+    except UsageError as error:
+        raise HttpProblem(400, str(error)) from None
+    if runtime.usage is not None:
+        await runtime.usage.store(runtime.store.usage)
+    rows = await runtime.store.usage.rows(since=since, tool=query.get("tool") or None)
+    found = await asyncio.to_thread(reports, rows, by)  # months of many tools take a while
+    return answer({"since": since, "by": by, "rows": found})
 
 
 def _row(row: LedgerRow) -> dict[str, Any]:

@@ -52,8 +52,9 @@ async def open_session(request: ApiRequest) -> Response:
         request.key, mode=cast(Mode, mode), user=user or None, time_zone=time_zone_of(body)
     )
     session = hosted.session
-    sealed = seal(request.secret, session.id, session.token)
-    await context.sessions.conversations.remember_opener(session.id, sealed)
+    if not request.key.expires:  # another token of the same user could not open it
+        sealed = seal(request.secret, session.id, session.token)
+        await context.sessions.conversations.remember_opener(session.id, sealed)
     tools = [tool.tool_id for tool in tools_in(session)]
     facts = {"sessionId": session.id, "token": session.token, "mode": session.mode, "user": session.user}
     return answer({**facts, "registryVersion": session.snapshot.version, "tools": tools}, 201)
@@ -63,7 +64,7 @@ async def list_sessions(request: ApiRequest) -> Response:
     """The conversations that were opened with this key for its user, each with its secret: no other key is told of them. A key
     without a user is shared by people who do not know each other, and is told of none."""
     sessions, key = request.context.sessions, request.key
-    if key.user is None:
+    if key.user is None or key.expires:
         return answer({"sessions": []})
     found = await sessions.conversations.opened_with(key.hash, key.user, _MAX_LISTED)
     now = await sessions.runtime.store.now()
@@ -214,6 +215,12 @@ async def cancel(request: ApiRequest) -> Response:
             raise BusyElsewhere(hosted)
         return answer({"cancelled": False})
     return answer({"cancelled": await request.context.sessions.cancel(hosted)})
+
+
+async def take_newest_tools(request: ApiRequest) -> Response:
+    """Go on with the tools as they are now, where they were built again since the session was opened."""
+    hosted = await hosted_session_of(request)
+    return answer({"version": await request.context.sessions.take_newest_tools(hosted)})
 
 
 def time_zone_of(body: dict[str, Any]) -> str:

@@ -8,12 +8,13 @@ They need the extras of the providers (for `websockets`), and Gemini's, which sp
 
 from handrail.testing.servers.live.gemini import GeminiLiveServer
 from handrail.testing.servers.live.openai import OpenAIRealtimeServer
-from handrail.testing.servers.live.script import Ask, Depart, Drop, Fault, Pause, Say, Send, Turn, Words
+from handrail.testing.servers.live.script import Ask, Decide, Depart, Drop, Fault, Pause, Say, Send, Turn, Words
 from handrail.testing.servers.live.sound import silence, speech
 from handrail.testing.servers.script import ScriptedCall, call
 
 __all__ = [
     "Ask",
+    "Decide",
     "Depart",
     "Drop",
     "Fault",

@@ -92,9 +92,14 @@ class GeminiTalk(Talk):
         self.takes_content = True
         """Whether `clientContent` is taken now: always by older models, while the history is seeded by newer ones."""
         self.is_recent = False
+        self._declared: list[str] = []
         self._answered = asyncio.Event()
         self._drops_at_answer = False
         self._speaking = False
+
+    @property
+    def declared(self) -> list[str]:
+        return self._declared
 
     async def greet(self) -> None:
         """The client speaks first."""
@@ -125,6 +130,11 @@ class GeminiTalk(Talk):
     async def _set_up(self, setup: dict[str, Any]) -> None:
         self.is_set_up = True
         self.server.setups.append(setup)
+        self._declared = [
+            function["name"]
+            for tool in setup.get("tools", ())
+            for function in tool.get("functionDeclarations", tool.get("function_declarations", ()))
+        ]
         self.is_recent = _RECENT.match(str(setup.get("model", ""))) is not None
         if self.is_recent:
             announced = setup.get("historyConfig") or {}

@@ -43,8 +43,13 @@ class RealtimeTalk(Talk):
         self.audio_ms: dict[str, int] = {}
         self._drops_at_answer = False
         self._is_set_up = False
+        self._declared: list[str] = []
         self.utterances: list[str] = []
         """The items of what the user said."""
+
+    @property
+    def declared(self) -> list[str]:
+        return self._declared
 
     def _name(self, kind: str) -> str:
         return f"{kind}_{next(self.server.numbers)}"
@@ -90,6 +95,8 @@ class RealtimeTalk(Talk):
             await self._complain(message, "beta_api_shape_disabled", "The beta shape is not taken any more.")
             await self.socket.close(4000, "beta_api_shape_disabled")
             return
+        if "tools" in session:
+            self._declared = [tool["name"] for tool in session["tools"]]
         await self.event("session.updated", session=session)
         if self._is_set_up:
             return

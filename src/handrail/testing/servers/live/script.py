@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -18,6 +18,9 @@ nothing more on this connection. `nonsense` sends what is no message before and 
 calls, of a tool that does not exist, in the same message.
 """
 
+
+Outcome = tuple[str, Mapping[str, Any]]
+"""A tool's name and the envelope that came back for a call of it."""
 
 FLOOD = ScriptedCall("a_tool_that_is_not_there")
 
@@ -75,7 +78,14 @@ class Send:
     frame: str | bytes
 
 
-Step: TypeAlias = Say | Ask | Depart | Drop | Pause | Words | Send
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """Go on with the steps that `choose` gives, by the names of the tools that are declared and by the envelopes so far."""
+
+    choose: Callable[[Sequence[str], Sequence[Outcome]], Sequence[Step]]
+
+
+Step: TypeAlias = Say | Ask | Depart | Drop | Pause | Words | Send | Decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +122,12 @@ class ScriptProgress:
         steps = self.turns[self.turn].steps
         return steps[self.step] if self.step < len(steps) else None
 
+    def replace(self, steps: Sequence[Step]) -> None:
+        """Play these in the place of the current step."""
+        turn = self.turns[self.turn]
+        after = turn.steps[self.step + 1 :]
+        self.turns[self.turn] = Turn([*turn.steps[: self.step], *steps, *after], turn.hears)
+
     def done(self, step: Step) -> None:
         """The step is over, if it is still the one that the script is at."""
         if self.current is step:
@@ -128,7 +144,3 @@ class ScriptProgress:
             return None
         self.faulted.add(place)
         return step.fault
-
-
-Outcome = tuple[str, Mapping[str, Any]]
-"""A tool's name and the envelope that came back for a call of it."""

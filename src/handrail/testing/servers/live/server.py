@@ -16,7 +16,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
-from handrail.testing.servers.live.script import Drop, Outcome, Pause, ScriptProgress, Send, Step, Turn
+from handrail.testing.servers.live.script import Decide, Drop, Outcome, Pause, ScriptProgress, Send, Step, Turn
 from handrail.testing.servers.live.sound import Ear
 
 
@@ -78,6 +78,11 @@ class Talk(ABC):
         """All steps of the turn were played."""
 
     @property
+    @abstractmethod
+    def declared(self) -> list[str]:
+        """The names of the tools that the client has declared, as they are now."""
+
+    @property
     def is_playing(self) -> bool:
         return self._player is not None and not self._player.done()
 
@@ -105,6 +110,9 @@ class Talk(ABC):
                     case Drop():
                         progress.done(step)
                         await self.cut()
+                    case Decide(choose):
+                        progress.replace(choose(self.declared, self.server.outcomes))
+                        continue
                     case _:
                         await self.play_step(step)
                 progress.done(step)

@@ -33,7 +33,7 @@ def test_a_card_is_a_png_of_its_size_that_says_what_it_is(size):
     with Image.open(io.BytesIO(draw_card("A fox in snow", size, 1, 1, LETTERING))) as picture:
         picture.load()
         assert (picture.format, picture.size) == ("PNG", SIZES[size])
-        assert picture.info == {"Software": "Handrail draft-card", "Comment": SAYS}
+        assert picture.info == {"Software": "Handrail placeholder-card", "Comment": SAYS}
 
 
 def test_the_same_prompt_gives_the_same_bytes_and_another_one_others():

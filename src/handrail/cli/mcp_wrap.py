@@ -1,0 +1,202 @@
+"""Put Handrail between an MCP client and a server: its tools over standard input and output, governed.
+
+What the server says only reads runs at once; anything else waits for a person, who approves it in the console, whose address is
+printed on standard error. Calls are audited, and none that writes happens twice. At the first start the server's tools are pinned
+as they are; what changes later is refused until `handrail mcp update` in the printed folder has shown it and a person took it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import re
+import sys
+from argparse import REMAINDER, ArgumentParser, Namespace
+from contextlib import AsyncExitStack, closing
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from handrail.authoring.mcp.lock import PinnedServer, read_lock, write_lock
+from handrail.authoring.mcp.server_config import SERVER_NAME, UpstreamConfig, upstream_config
+from handrail.cli.mcp_servers import ask_for_offer, split_command
+from handrail.cli.output import count, warn
+from handrail.cli.project import fresh_registry
+from handrail.contract.errors import ConfigError, UsageError, missing_extra
+from handrail.registry import Registry
+from handrail.settings import Settings, load_settings
+
+HELP = "govern one server for any client, without a project"
+EXAMPLES = """examples:
+  handrail mcp wrap -- npx -y @modelcontextprotocol/server-filesystem ./notes
+  handrail mcp wrap --env GITHUB_TOKEN -- npx -y @modelcontextprotocol/server-github"""
+_KEY_FILE = "console-key"
+_STARTERS = ("npx", "uvx", "uv", "bunx", "pnpm", "node", "python", "deno", "docker", "pipx")
+
+
+def configure(parser: ArgumentParser) -> None:
+    _add_options(parser)
+    parser.add_argument("command", nargs=REMAINDER, metavar="-- COMMAND …", help="the server's program and arguments")
+
+
+def _add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--name", help="what the server is called (default: made of its command)")
+    parser.add_argument(
+        "--env", action="append", default=[], metavar="NAME", help="a variable of this environment that it is given"
+    )
+    parser.add_argument(
+        "--folder", metavar="DIR", help="where pins, audit and ledger are kept (default: yours, per server)"
+    )
+    parser.add_argument("--port", type=int, help="the console's port (default: a free one)")
+    parser.add_argument(
+        "--no-console", action="store_true", help="serve no console; what writes then cannot be approved"
+    )
+    parser.add_argument("--user", help="whom the client serves (default: you)")
+
+
+def run(options: Namespace) -> int:
+    if not all(map(find_spec, ("starlette", "uvicorn"))):
+        raise missing_extra("`handrail mcp wrap`", "server")
+    options = split_command(options, _add_options)
+    if not options.command:
+        raise UsageError("Give, after --, the command that starts the server.")
+    if options.port is not None and not 0 < options.port <= 65_535:
+        raise UsageError(f"--port must be from 1 to 65535; {options.port} is not.")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    name = options.name or _name_of(options.command)
+    if not SERVER_NAME.fullmatch(name):
+        raise UsageError(
+            f"--name is up to 32 small letters, digits and underscores, with a letter first; {name!r} is not."
+        )
+    config = upstream_config(name, _values(options))
+    project = _folder(options, name)
+    settings = _settings(project, config)
+    _pin(settings, config)
+    registry = fresh_registry(settings)
+    return asyncio.run(_serve(settings, registry, options))
+
+
+def _values(options: Namespace) -> dict[str, Any]:
+    env = list(dict.fromkeys(["PATH", "HOME", *options.env]))
+    # The client's folder, because that is where the server would run without us.
+    return {"command": options.command, "env": env, "annotations": "trust", "cwd": str(Path.cwd()), "prefix": ""}
+
+
+def _name_of(command: list[str]) -> str:
+    """`npx -y @modelcontextprotocol/server-filesystem ./notes` → `filesystem`."""
+    starter = Path(command[0]).stem.rstrip("0123456789.") in _STARTERS
+    words = [word for word in command[1:] if starter and not word.startswith("-")] or command
+    last = words[0].rstrip("/").rsplit("/", 1)[-1].split("@")[0]
+    plain = re.sub(r"[^a-z0-9_]+", "_", re.sub(r"\.\w+$", "", last.lower())).strip("_")
+    plain = re.sub(r"^(mcp_)?(server_)?(mcp_)?", "", plain)[:32]
+    return plain if SERVER_NAME.fullmatch(plain) else "server"
+
+
+def _folder(options: Namespace, name: str) -> Path:
+    """Where this server's state is kept: one folder for each command and place that it is started in."""
+    if options.folder is not None:
+        project = Path(options.folder).absolute()
+    else:
+        home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        told = "\0".join([*options.command, str(Path.cwd())]).encode()
+        project = home / "handrail" / f"{name}-{hashlib.sha256(told).hexdigest()[:8]}"
+    try:
+        project.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f'The folder "{project}" cannot be made ({error.strerror}).') from None
+    return project
+
+
+def _settings(project: Path, config: UpstreamConfig) -> Settings:
+    """The settings of the folder, with this server and no other tools."""
+    from handrail.mcp.gateway.project_file import read_project_file, server_table, with_servers, write_project_file
+
+    text = read_project_file(project)
+    if f"[mcp.servers.{config.name}]" not in text:
+        values = {
+            "command": list(config.command),
+            "env": list(config.env),
+            "annotations": config.annotations,
+            "cwd": config.cwd,
+            "prefix": config.prefix,
+        }
+        write_project_file(project, with_servers(text, {config.name: server_table(config.name, values)}))
+    return load_settings(project, os.environ)
+
+
+def _pin(settings: Settings, config: UpstreamConfig) -> None:
+    from handrail.mcp.gateway.pinning import review
+
+    pinned = read_lock(settings.project)
+    if config.name in pinned:
+        return
+    wanted = settings.mcp_servers[config.name]
+    made: PinnedServer = review(wanted, None, ask_for_offer(settings, wanted)).pinned
+    write_lock(settings.project, {**pinned, config.name: made})
+    warn(f"handrail mcp wrap: {count(len(made.tools), 'tool')} of {config.name} pinned in {settings.project}.")
+    for tool, reason in made.refused.items():
+        warn(f"handrail mcp wrap: {tool} is refused: {reason}.")
+
+
+async def _serve(settings: Settings, registry: Registry, options: Namespace) -> int:
+    from handrail import __version__
+    from handrail.app import open_runtime
+    from handrail.mcp.server.options import McpOptions, local_principal
+    from handrail.mcp.server.stdio import serve_stdio
+
+    runtime = open_runtime(settings, registry, serving=True)
+    limits = McpOptions.from_settings(settings)
+    async with AsyncExitStack() as stack:
+        if not options.no_console:
+            limits = replace(limits, console=await _console(settings, runtime, stack, options.port))
+        # The console uses the store too, and stops before it is closed.
+        await serve_stdio(runtime, limits, local_principal(limits, options.user), version=__version__, beside=stack)
+    return 0
+
+
+async def _console(settings: Settings, runtime: Any, stack: AsyncExitStack, port: int | None) -> str:
+    """The console over the same runtime, on this machine alone; its address."""
+    from handrail.app import open_agent
+    from handrail.clients.no_model import NoModel
+    from handrail.server.assembly import assemble, open_keys
+    from handrail.server.keys import KeyRing
+    from handrail.server.options import Options
+    from handrail.server.uvicorn_server import bound, make_server
+
+    limits = replace(Options.from_settings(settings), host="127.0.0.1", port=port or 0)
+    socket = stack.enter_context(closing(bound(limits)))
+    await runtime.open()
+    ring = KeyRing((), None)
+    keys, make_key = await open_keys(runtime.store.keys, ring, limits, secret_file=settings.project / _KEY_FILE)
+    agent = open_agent(settings, runtime, NoModel("The model is in the client that uses this server."), listen=False)
+    made = assemble(
+        runtime, agent, keys=ring, options=limits, audit=settings.project / settings.audit_directory, model_name="none"
+    )
+    await made.sessions.start()
+    listening = asyncio.Event()
+
+    async def ready() -> None:
+        listening.set()
+
+    server = make_server(made.app, limits, made.sessions.drain, ready, None, made.connections, runtime.running_calls)
+    # Signals are the client's to send; they end the process as they would end the server without us.
+    serving = asyncio.create_task(server._serve([socket]))
+    following = asyncio.create_task(keys.follow())
+
+    async def end() -> None:
+        server.should_exit = True
+        following.cancel()
+        await asyncio.wait([serving], timeout=5)
+        serving.cancel()
+        await asyncio.gather(serving, following, return_exceptions=True)
+
+    stack.push_async_callback(end)
+    await asyncio.wait([asyncio.ensure_future(listening.wait()), serving], return_when=asyncio.FIRST_COMPLETED)
+    address = f"http://127.0.0.1:{socket.getsockname()[1]}"
+    secret = await make_key()
+    warn(f"handrail mcp wrap: console at {address}/{f'#key={secret}' if secret else ''}")
+    warn(f"handrail mcp wrap: its key is in {settings.project / _KEY_FILE}")
+    return address

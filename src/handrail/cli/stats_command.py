@@ -1,0 +1,95 @@
+"""How tools were used, over all processes and days: calls, outcomes, refusals, declined confirmations, latency, size, tokens.
+
+Servers and commands write what they have counted to the store every few seconds. Days are those of UTC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import ArgumentParser, Namespace
+from datetime import UTC, datetime
+from typing import Any
+
+from handrail.app import has_store, store_url
+from handrail.cli.output import print_json, show
+from handrail.cli.project import project_settings
+from handrail.contract.usage import UsageRow
+from handrail.observe.usage_report import WAYS, first_day, reports
+from handrail.observe.version_comparison import comparisons, rendered
+from handrail.settings import Settings
+from handrail.stores import open_store
+
+EXAMPLES = """examples:
+  handrail stats
+  handrail stats --by day --since 30d
+  handrail stats --by tenant --since 2026-11-01 --json
+  handrail stats --tool kb_search --by version"""
+
+_COLUMNS = ("calls", "ok", "errors", "refused", "held", "declined", "p50 ms", "p95 ms", "p99 ms", "p95 bytes", "tokens")
+
+
+def configure(parser: ArgumentParser) -> None:
+    parser.add_argument("--by", choices=WAYS, default="tool", help="one line for each (default: tool)")
+    parser.add_argument("--since", default="7d", metavar="DAY", help="a day, or an age such as 30d (default: 7d)")
+    parser.add_argument("--tool", metavar="NAME", help="only this tool")
+    parser.add_argument("--json", action="store_true", help="print as JSON")
+
+
+def run(options: Namespace) -> int:
+    settings = project_settings()
+    since = first_day(options.since, datetime.now(UTC).date())
+    rows = asyncio.run(_rows(settings, since, options.tool)) if has_store(settings) else []
+    found = reports(rows, options.by)
+    compared = comparisons(rows) if options.by == "version" else []
+    if options.json:
+        more = {"comparisons": [one.to_dict() for one in compared]} if options.by == "version" else {}
+        print_json({"since": since, "by": options.by, "rows": found, **more})
+        return 0
+    if not found:
+        show(f"No call is counted since {since}.")
+        return 0
+    show(_table(found, options.by))
+    for one in compared:
+        show(f"\n{rendered(one)}")
+    return 0
+
+
+async def _rows(settings: Settings, since: str, tool: str | None) -> list[UsageRow]:
+    store = open_store(store_url(settings))
+    await store.open()
+    try:
+        return await store.usage.rows(since=since, tool=tool)
+    finally:
+        await store.close()
+
+
+def _table(found: list[dict[str, Any]], by: str) -> str:
+    names = ("tool", "version") if by == "version" else (by,)
+    lines = [(*names, *_COLUMNS), *((*(one[name] or "-" for name in names), *_numbers(one)) for one in found)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(
+            text.ljust(width) if column < len(names) else text.rjust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _numbers(one: dict[str, Any]) -> tuple[str, ...]:
+    ran = one["executed"]  # what never ran took no time, which is not the same as none at all
+    latency = [f"{one['latency'][name]:,.1f}" if ran else "–" for name in ("p50", "p95", "p99")]
+    counts = (
+        one["calls"],
+        one["ok"],
+        sum(one["errors"].values()),
+        sum(one["refused"].values()),
+        one["held"],
+        one["declined"],
+    )
+    return (
+        *(f"{count:,}" for count in counts),
+        *latency,
+        f"{one['size']['p95']:,}" if ran else "–",
+        f"{one['tokens']['total']:,}",
+    )

@@ -1,0 +1,332 @@
+"""Signed tokens of people: a JWT is checked with the keys of its issuer (a JWKS, in a file or at an address) or a shared secret.
+
+What a token says of its user is believed only if its signature, issuer, audience and times are right. Keys are cached; a token
+whose key is not known makes them be fetched again, so that an issuer may rotate them. A key that is gone or expired is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+from urllib.parse import urlsplit
+
+from handrail.contract.errors import ConfigError, UsageError, missing_extra
+
+_log = logging.getLogger("handrail.identity")
+MAX_TOKEN = 8_192
+_MAX_JWKS_BYTES = 1 << 20
+_MAX_KEYS = 100
+_MAX_ROLES = 100
+_MAX_NAME = 256
+_FETCH_SECONDS = 5.0
+_AGAIN_SECONDS = 10.0
+"""So long nobody makes the keys be fetched again by a token with an unknown one."""
+_STALE_SECONDS = 3_600.0
+"""So long keys are used after their time if the issuer cannot be reached."""
+_SHORTEST_SECRET = 32
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_FAMILIES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+SYMMETRIC = ("HS256", "HS384", "HS512")
+
+
+class TokenNotBelieved(UsageError):
+    """A token that is not believed; the message says why, and never what is in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRules:
+    """`[identity]`: whose tokens are believed, and what in them says who the user is."""
+
+    issuer: str
+    audience: str
+    jwks: str = ""
+    """A file, or an address."""
+    secret: str = field(default="", repr=False)
+    """Shared with the issuer; in the place of a JWKS."""
+    algorithms: tuple[str, ...] = ()
+    user_claim: str = "sub"
+    roles_claim: str = "roles"
+    tenant_claim: str = ""
+    organisation_claim: str = ""
+    leeway_seconds: int = 30
+    cache_seconds: int = 300
+
+    def __post_init__(self) -> None:
+        if bool(self.jwks) == bool(self.secret):
+            raise ConfigError(
+                "[identity] needs either `jwks` or a shared secret (HANDRAIL_IDENTITY_SECRET), and not both."
+            )
+        for name in ("issuer", "audience"):
+            if not getattr(self, name):
+                raise ConfigError(
+                    f'[identity] needs "{name}": a token that was made for others must not be believed here.'
+                )
+        if self.secret and len(self.secret.encode()) < _SHORTEST_SECRET:
+            raise ConfigError(f"The shared secret of [identity] must have at least {_SHORTEST_SECRET} bytes.")
+        possible = SYMMETRIC if self.secret else ASYMMETRIC
+        for name in self.algorithms:
+            if name not in possible:
+                raise ConfigError(f'"algorithms" in [identity] has "{name}"; possible are {", ".join(possible)}.')
+        if is_address(self.jwks):
+            parts = urlsplit(self.jwks)
+            if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
+                raise ConfigError(
+                    '"jwks" in [identity] must be an https address: whoever changes the keys on the way is believed.'
+                )
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        return self.algorithms or (SYMMETRIC[:1] if self.secret else ASYMMETRIC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenUser:
+    """Whom a token speaks for."""
+
+    user: str
+    roles: tuple[str, ...]
+    tenant: str
+    organisation: str
+    expires: float
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What a host gives `open_session` as attributes."""
+        facts: dict[str, Any] = {"roles": list(self.roles)}
+        return {**facts, "organisation": self.organisation} if self.organisation else facts
+
+
+class TokenChecker:
+    """Checks tokens by the rules of `[identity]`. `roles` are those that there are; without any, those of a token stay all."""
+
+    def __init__(
+        self,
+        rules: TokenRules,
+        *,
+        roles: Collection[str] = (),
+        now: Callable[[], float] = time.time,  # noqa: TID251  # the times in tokens are those of the world
+    ) -> None:
+        try:
+            import jwt  # noqa: PLC0415  # an extra
+        except ImportError:
+            raise missing_extra("[identity]", "identity") from None
+        self._jwt = jwt
+        self._rules = rules
+        self._roles = frozenset(roles)
+        self._now = now
+        self._keys = IssuerKeys(rules.jwks, rules.cache_seconds, now) if rules.jwks else None
+
+    async def check(self, token: str) -> TokenUser:
+        """Whom the token speaks for; `TokenNotBelieved` with one sentence if it is not believed."""
+        jwt, rules = self._jwt, self._rules
+        if len(token) > MAX_TOKEN:
+            raise TokenNotBelieved(f"A token has at most {MAX_TOKEN} characters.")
+        try:
+            header = jwt.get_unverified_header(token)
+        except jwt.PyJWTError:
+            raise TokenNotBelieved("The token is not a signed token (JWT).") from None
+        algorithm = header.get("alg")
+        if algorithm not in rules.accepted:
+            raise TokenNotBelieved("The token is signed in a way that is not accepted here.")
+        key = rules.secret if self._keys is None else await self._key(header.get("kid"), algorithm)
+        try:
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=[algorithm],
+                issuer=rules.issuer,
+                audience=rules.audience,
+                # Times are judged below, by the clock that this was given.
+                options={
+                    "require": ["exp", "iss", "aud"],
+                    "verify_exp": False,
+                    "verify_nbf": False,
+                    "verify_iat": False,
+                },
+            )
+        except jwt.PyJWTError as error:
+            raise TokenNotBelieved(_sentence(jwt, error)) from None
+        except Exception:  # noqa: BLE001  # a library must not be able to let a request through by failing
+            raise TokenNotBelieved("The token cannot be read.") from None
+        return self._user(claims)
+
+    async def _key(self, kid: object, algorithm: str) -> Any:
+        assert self._keys is not None
+        data = await self._keys.find(kid, algorithm)
+        try:
+            return self._jwt.PyJWK(dict(data), algorithm=algorithm)
+        except Exception:  # noqa: BLE001  # whatever an issuer publishes
+            raise TokenNotBelieved("The key that the token names cannot be used.") from None
+
+    def _user(self, claims: Mapping[str, Any]) -> TokenUser:
+        rules, now = self._rules, self._now()
+        expires, begins = claims.get("exp"), claims.get("nbf", 0)
+        if not _is_number(expires) or not _is_number(begins):
+            raise TokenNotBelieved("The token does not say for how long it is valid.")
+        if expires + rules.leeway_seconds <= now:
+            raise TokenNotBelieved("The token has expired; sign in again.")
+        if begins - rules.leeway_seconds > now:
+            raise TokenNotBelieved("The token is not valid yet.")
+        user = _claim(claims, rules.user_claim)
+        if not isinstance(user, str) or not user.strip() or not user.isprintable() or len(user) > _MAX_NAME:
+            raise TokenNotBelieved(f'The token does not name its user in "{rules.user_claim}".')
+        return TokenUser(
+            user=user,
+            roles=self._known(_claim(claims, rules.roles_claim)),
+            tenant=_name(claims, rules.tenant_claim),
+            organisation=_name(claims, rules.organisation_claim),
+            expires=float(expires) + rules.leeway_seconds,
+        )
+
+    def _known(self, value: object) -> tuple[str, ...]:
+        """An issuer has roles for many programs; those that are none of this one's are left out."""
+        named = value.split() if isinstance(value, str) else value if isinstance(value, list) else []
+        texts = {role for role in named if isinstance(role, str)}
+        return tuple(sorted(texts & self._roles if self._roles else texts))[:_MAX_ROLES]
+
+
+class IssuerKeys:
+    """The keys of an issuer, from a file or an address, kept for a while."""
+
+    def __init__(self, source: str, cache_seconds: float, now: Callable[[], float]) -> None:
+        self._source = source
+        self._cache_seconds = cache_seconds
+        self._now = now
+        self._keys: list[Mapping[str, Any]] = []
+        self._read_at = float("-inf")
+        self._tried_at = float("-inf")
+        self._reading = asyncio.Lock()
+
+    async def find(self, kid: object, algorithm: str) -> Mapping[str, Any]:
+        """The key of this name that signs in this way; `TokenNotBelieved` if there is none, or it has expired."""
+        if self._now() - self._read_at >= self._cache_seconds:
+            await self._refresh(self._cache_seconds)
+        if self._now() - self._read_at >= self._cache_seconds + _STALE_SECONDS:
+            raise TokenNotBelieved("The keys of the token's issuer cannot be read at the moment.")
+        found = self._fitting(kid, algorithm)
+        if not found:
+            await self._refresh(0.0)  # the issuer may have rotated its keys
+            found = self._fitting(kid, algorithm)
+        if len(found) != 1:
+            raise TokenNotBelieved("The token is signed with a key that its issuer does not list.")
+        self._check_times(found[0])
+        return found[0]
+
+    def _fitting(self, kid: object, algorithm: str) -> list[Mapping[str, Any]]:
+        return [
+            key
+            for key in self._keys
+            if (kid is None or key.get("kid") == kid)
+            and key.get("kty") == _FAMILIES.get(algorithm[:2])
+            and key.get("alg", algorithm) == algorithm
+            and key.get("use", "sig") == "sig"
+        ]
+
+    def _check_times(self, key: Mapping[str, Any]) -> None:
+        ends, begins = key.get("exp"), key.get("nbf")
+        if (_is_number(ends) and ends <= self._now()) or key.get("revoked"):
+            raise TokenNotBelieved("The key that signed the token has expired; its issuer must use a newer one.")
+        if _is_number(begins) and begins > self._now():
+            raise TokenNotBelieved("The key that signed the token is not valid yet.")
+
+    async def _refresh(self, max_age: float) -> None:
+        async with self._reading:
+            if max_age and self._now() - self._read_at < max_age:
+                return  # somebody else has done it meanwhile
+            if self._now() - self._tried_at < min(_AGAIN_SECONDS, self._cache_seconds):
+                return  # tokens with made-up keys, or an issuer that is away, must not keep everybody waiting
+            self._tried_at = self._now()
+            try:
+                self._keys = _keys_in(await self._read())
+                self._read_at = self._now()
+            except (OSError, ValueError) as error:
+                _log.warning("The keys of [identity] cannot be read: %s", error)
+
+    async def _read(self) -> bytes:
+        if not is_address(self._source):
+            return await asyncio.to_thread(_read_file, Path(self._source))
+        import httpx2  # noqa: PLC0415  # an extra
+
+        try:
+            async with (
+                httpx2.AsyncClient(timeout=_FETCH_SECONDS, follow_redirects=False) as http,
+                asyncio.timeout(_FETCH_SECONDS),
+                http.stream("GET", self._source, headers={"accept": "application/json"}) as answer,
+            ):
+                if answer.status_code != 200:
+                    raise ValueError(f"the address answers {answer.status_code}")
+                body = b""
+                async for part in answer.aiter_bytes():
+                    body += part
+                    if len(body) > _MAX_JWKS_BYTES:
+                        raise ValueError("the answer is too long")
+                return body
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
+            raise OSError(f"{type(error).__name__} at the address") from None
+
+
+def is_address(source: str) -> bool:
+    return source.startswith(("http://", "https://"))
+
+
+def looks_like_token(text: str) -> bool:
+    """Whether a secret has the form of a signed token: three parts, the first of which is an encoded JSON object."""
+    return text.count(".") == 2 and text.startswith("ey")
+
+
+def _read_file(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_MAX_JWKS_BYTES + 1)
+
+
+def _keys_in(raw: bytes) -> list[Mapping[str, Any]]:
+    if len(raw) > _MAX_JWKS_BYTES:
+        raise ValueError("a JWKS has at most 1 MiB")
+    try:
+        document = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise ValueError("it is no JSON") from None
+    keys = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(keys, list):
+        raise ValueError('it has no list "keys"')
+    return [key for key in keys[:_MAX_KEYS] if isinstance(key, dict)]
+
+
+def _claim(claims: Mapping[str, Any], path: str) -> Any:
+    """A claim by its name, or by a path with dots, such as `realm_access.roles`."""
+    if not path:
+        return None
+    if path in claims:
+        return claims[path]
+    value: Any = claims
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _name(claims: Mapping[str, Any], path: str) -> str:
+    value = _claim(claims, path)
+    if path and not (isinstance(value, str) and value.strip() and value.isprintable() and len(value) <= _MAX_NAME):
+        raise TokenNotBelieved(f'The token lacks "{path}".')
+    return value or ""
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value and abs(value) < 1e15
+
+
+def _sentence(jwt: Any, error: Exception) -> str:
+    sentences = (
+        (jwt.InvalidSignatureError, "The token's signature is wrong."),
+        (jwt.InvalidAudienceError, "The token was made for another audience."),
+        (jwt.InvalidIssuerError, "The token is from another issuer."),
+        (jwt.MissingRequiredClaimError, "The token lacks its issuer, its audience or its end."),
+    )
+    return next((words for kind, words in sentences if isinstance(error, kind)), "The token cannot be read.")

@@ -1,0 +1,237 @@
+"""The service behind `ctx.mcp_servers`: it has the configured servers, checks each call against its pin, and sends it once.
+
+A call is sent at most once. What is not known to have been refused before it was sent is reported as such: for a tool that
+writes, its outcome is unknown, and the ledger keeps it from being made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random  # noqa: TID251  # spreads restarts; nothing that a test looks at
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx2
+import mcp_types as types
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from handrail.authoring.mcp.lock import LOCK_FILE, read_lock
+from handrail.authoring.mcp.server_config import UpstreamConfig
+from handrail.authoring.source import UpstreamTool
+from handrail.contract.envelope import ToolResponse
+from handrail.contract.errors import ConfigError, ErrorType, ToolError
+from handrail.contract.ports import Clock
+from handrail.mcp.gateway.http_transport import LOST, NOT_SENT, UNAUTHORIZED, BearerToken
+from handrail.mcp.gateway.limits import UpstreamFault
+from handrail.mcp.gateway.offerings import OfferKind, list_offered, prompt_offered, read_offered
+from handrail.mcp.gateway.person import ask_person, show_blocks
+from handrail.mcp.gateway.report import server_report
+from handrail.mcp.gateway.results import failed, response_of
+from handrail.mcp.gateway.upstream import Upstream, UpstreamConnection, UpstreamUnavailable
+
+IDEMPOTENCY_KEY = "handrail/idempotencyKey"
+"""The member of `_meta` that names a writing call for servers that know it."""
+_MAX_CONNECTIONS = 200
+"""Connections of users to servers that each user signs in to; beyond it the one that was idle longest is ended."""
+_REFUSED_BEFORE = frozenset(
+    {types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.HEADER_MISMATCH, NOT_SENT, UNAUTHORIZED}
+)
+
+
+class UpstreamLost(Exception):
+    """A call was sent, and what became of it is not known."""
+
+
+class Gateway:
+    """The servers of a project. Connections are made on demand; `aclose` ends them all."""
+
+    def __init__(
+        self,
+        servers: Mapping[str, UpstreamConfig],
+        *,
+        environment: Mapping[str, str],
+        project: Path,
+        clock: Clock,
+    ) -> None:
+        self.servers = dict(servers)
+        self._environment = environment
+        self._project = project
+        self._clock = clock
+        self._open: OrderedDict[tuple[str, str, str | None], Upstream] = OrderedDict()
+        self._passing = {
+            "resources": [name for name, one in self.servers.items() if one.resources],
+            "prompts": [name for name, one in self.servers.items() if one.prompts],
+        }
+        self._identities: tuple[int, dict[str, Mapping[str, str]]] | None = None
+        """When the lock was written, and the names that it has for servers."""
+
+    def upstream(self, server: str, tenant: str = "", user: str | None = None) -> Upstream:
+        """The connection to a server; one for each user, where each signs in."""
+        config = self.servers.get(server)
+        if config is None:
+            raise ToolError(ErrorType.PERMANENT, f'This project has no MCP server "{server}" any more.')
+        key = (server, tenant, user) if config.connection else (server, "", None)
+        found = self._open.get(key)
+        if found is None:
+            auth = BearerToken("") if config.connection else None
+            found = self._open[key] = Upstream(
+                config,
+                environment=self._environment,
+                project=self._project,
+                clock=self._clock,
+                auth=auth,
+                jitter=random.random,
+                ask=config.elicitation == "person",
+            )
+            self._make_room()
+        self._open.move_to_end(key)
+        return found
+
+    def _make_room(self) -> None:
+        idle = [key for key, one in self._open.items() if one.state in ("stopped", "failed")]
+        for key in idle[: max(0, len(self._open) - _MAX_CONNECTIONS)]:
+            del self._open[key]
+
+    async def call(self, upstream: UpstreamTool, args: Mapping[str, Any], ctx: Any) -> ToolResponse:
+        """Call a tool of a server. Raises `UpstreamLost` if a tool that writes may have run and nobody can tell."""
+        server = self.upstream(upstream.server, ctx.tenant, ctx.user)
+        connection = server.config.connection
+        if not connection:
+            return await self._call(server, upstream, args, ctx)
+        assert isinstance(server.auth, BearerToken)
+        token = server.auth.value = await ctx.secrets.token(connection)
+        answer = await self._call(server, upstream, args, ctx)
+        if answer.error is None or answer.error.type is not ErrorType.AUTH:
+            return answer
+        # It did not get to the tool, so it may be sent once more, with a token that is new.
+        await ctx.secrets.refused(connection, token)
+        server.auth.value = await ctx.secrets.token(connection)
+        return await self._call(server, upstream, args, ctx)
+
+    async def _call(self, server: Upstream, upstream: UpstreamTool, args: Mapping[str, Any], ctx: Any) -> ToolResponse:
+        tool_id = ctx.tool.id
+        try:
+            live = await server.connection()
+        except UpstreamUnavailable as error:
+            if error.unauthorized:
+                return failed(ErrorType.AUTH, str(error), partial=False)
+            return failed(ErrorType.TRANSIENT, str(error), partial=False, retryable=True, retry_after=error.retry_after)
+        drift = _drift(live, upstream)
+        if drift is not None:
+            return failed(ErrorType.CONFLICT, drift, partial=False)
+        request = types.CallToolRequest(
+            params=types.CallToolRequestParams(name=upstream.tool, arguments=dict(args), _meta=_meta(upstream, ctx))
+        )
+        try:
+            result = await server.request(
+                live,
+                request,
+                seconds=server.config.call_seconds,
+                progress=_progress(ctx),
+                ask=partial(ask_person, upstream.server, ctx.client),
+            )
+        except MCPError as error:
+            return self._refused(error, upstream, tool_id)
+        except (UpstreamFault, ValidationError, httpx2.HTTPError, OSError) as error:
+            if upstream.writes:
+                raise UpstreamLost(f'The outcome of "{tool_id}" is not known: {type(error).__name__}') from error
+            fault = str(error) if isinstance(error, UpstreamFault) else "its answer does not follow the protocol"
+            return failed(ErrorType.PERMANENT, f'"{tool_id}" failed: {fault}.', partial=False)
+        structured = live.offer.definitions[upstream.tool].get("outputSchema") is not None
+        show_blocks(result.get("content"), ctx.client)
+        return response_of(result, tool_id=tool_id, structured=structured, writes=upstream.writes)
+
+    def _refused(self, error: MCPError, upstream: UpstreamTool, tool_id: str) -> ToolResponse:
+        """The envelope for an error in a result's place; `UpstreamLost` where the tool may have run all the same."""
+        code = error.code
+        if code == types.INVALID_PARAMS:
+            return failed(
+                ErrorType.VALIDATION, f'"{tool_id}" refused its arguments: {error.message[:500]}', partial=False
+            )
+        if code == UNAUTHORIZED:
+            message = f'The MCP server "{upstream.server}" does not accept the credentials for this call.'
+            return failed(ErrorType.AUTH, message, partial=False)
+        if code in _REFUSED_BEFORE:
+            message = f'"{tool_id}" was refused by its server: {error.message[:500]}'
+            retryable = code == NOT_SENT
+            return failed(
+                ErrorType.TRANSIENT if retryable else ErrorType.PERMANENT, message, partial=False, retryable=retryable
+            )
+        if code in (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT, LOST):
+            if upstream.writes:
+                raise UpstreamLost(f'The outcome of "{tool_id}" is not known: {error.code}')
+            message = f'"{tool_id}" lost its server before an answer came.'
+            return failed(ErrorType.TRANSIENT, message, partial=False, retryable=True)
+        return failed(ErrorType.PERMANENT, f'"{tool_id}" failed: {error.message[:500]}', partial=upstream.writes)
+
+    # Resources and prompts
+
+    def passing(self, kind: Literal["resources", "prompts"]) -> list[str]:
+        """The servers whose resources or prompts clients get."""
+        return self._passing[kind]
+
+    async def list_offered(self, server: str, kind: OfferKind) -> list[dict[str, Any]]:
+        return await list_offered(self.upstream(server), self._identity(server), kind)
+
+    async def read_offered(self, server: str, uri: str) -> list[dict[str, Any]]:
+        return await read_offered(self.upstream(server), self._identity(server), uri)
+
+    async def prompt_offered(self, server: str, name: str, arguments: Mapping[str, str]) -> list[dict[str, Any]]:
+        return await prompt_offered(self.upstream(server), self._identity(server), name, arguments)
+
+    def _identity(self, server: str) -> Mapping[str, str] | None:
+        """What the server called itself when its tools were taken in; None if nothing says so."""
+        try:
+            written = (self._project / LOCK_FILE).stat().st_mtime_ns
+            if self._identities is None or self._identities[0] != written:
+                pinned = read_lock(self._project)
+                self._identities = (written, {name: one.identity for name, one in pinned.items()})
+        except (ConfigError, OSError):
+            return None
+        return self._identities[1].get(server)
+
+    def report(self) -> list[dict[str, Any]]:
+        """The servers as an operator sees them: state, pinned tools with their policy, and what they changed since."""
+        try:
+            pinned = read_lock(self._project)
+        except ConfigError as error:
+            return [{**server_report(config, None, ()), "trouble": str(error)} for config in self.servers.values()]
+        opened = {name: [one for key, one in self._open.items() if key[0] == name] for name in self.servers}
+        return [server_report(config, pinned.get(name), opened[name]) for name, config in sorted(self.servers.items())]
+
+    async def aclose(self) -> None:
+        opened, self._open = list(self._open.values()), OrderedDict()
+        await asyncio.gather(*(one.stop() for one in opened), return_exceptions=True)
+
+
+def _drift(live: UpstreamConnection, upstream: UpstreamTool) -> str | None:
+    """Why a call does not fit what was pinned, in a sentence; None if it does."""
+    name = upstream.tool
+    mend = f"an operator sees and takes the change with `handrail mcp update {upstream.server}`"
+    if name in live.offer.repeated:
+        return f'The MCP server "{upstream.server}" lists "{name}" more than once; it is refused.'
+    if name not in live.offer.definitions:
+        return f'The MCP server "{upstream.server}" does not offer "{name}" any more; {mend}.'
+    if live.offer.pins.get(name) != upstream.pin:
+        return f'The MCP server "{upstream.server}" has changed "{name}" since it was taken in; {mend}.'
+    return None
+
+
+def _meta(upstream: UpstreamTool, ctx: Any) -> types.RequestParamsMeta | None:
+    meta: dict[str, Any] = dict(ctx.trace_headers)
+    if upstream.writes and ctx.idempotency_key:
+        meta[IDEMPOTENCY_KEY] = ctx.idempotency_key
+    return meta or None  # type: ignore[return-value]  # a typed dictionary that takes other keys
+
+
+def _progress(ctx: Any) -> ProgressFnT:
+    async def tell(progress: float, total: float | None, message: str | None) -> None:
+        share = f"{progress:g} of {total:g}" if total else f"{progress:g}"
+        ctx.progress(message if isinstance(message, str) and message else share)
+
+    return tell

@@ -1,0 +1,137 @@
+"""A server behind a URL: the SDK's streamable HTTP, over a client that trusts nothing around it.
+
+No proxies or credentials of the environment, no request beyond the server's origin, a largest size for every answer. A request
+that could not be sent, or whose answer was lost, is answered here with an error of our own: the SDK would end the whole
+connection, and with it every other call that waits on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import orjson
+from mcp.client.streamable_http import streamable_http_client
+
+from handrail.mcp.gateway.limits import UpstreamFault
+
+NOT_SENT, LOST, UNAUTHORIZED = -32_091, -32_092, -32_093
+"""Codes of errors that no server sends: it was not reached; its answer was lost; it wants other credentials."""
+WRONG_CREDENTIALS = "it does not accept our credentials"
+_MESSAGES_PER_STREAM = 16
+"""How many of the largest messages a stream of events may hold."""
+
+
+class BearerToken(httpx2.Auth):
+    """The token of one user. A connection has its own, and is nobody else's."""
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        request.headers["Authorization"] = f"Bearer {self.value}"
+        yield request
+
+
+class BoundedBody(httpx2.AsyncByteStream):
+    """The body of a stream of events, cut off with an error beyond a size."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, max_bytes: int) -> None:
+        self._inner = inner
+        self._left = max_bytes
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner:
+            self._left -= len(chunk)
+            if self._left < 0:
+                raise httpx2.ReadError("The server's answer is too large.")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class BoundedHTTP(httpx2.AsyncHTTPTransport):
+    """Requests stay at the server's origin, and answers within their size."""
+
+    def __init__(self, origin: httpx2.URL, max_bytes: int) -> None:
+        super().__init__(trust_env=False, retries=0)
+        self._origin = _origin(origin)
+        self._max_bytes = max_bytes
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if _origin(request.url) != self._origin:
+            return _failed(request, NOT_SENT, "it led us to another host, where we do not follow")
+        try:
+            response = await super().handle_async_request(request)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol):
+            return _failed(request, NOT_SENT, "it cannot be reached")
+        except httpx2.TransportError as error:
+            return _failed(request, LOST, f"its answer was lost ({type(error).__name__})")
+        if response.status_code == 401:
+            await response.aclose()
+            return _failed(request, UNAUTHORIZED, WRONG_CREDENTIALS)
+        stream = response.stream
+        assert isinstance(stream, httpx2.AsyncByteStream)
+        if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            response.stream = BoundedBody(stream, self._max_bytes * _MESSAGES_PER_STREAM)
+            return response
+        return await self._whole(request, response, stream)
+
+    async def _whole(
+        self, request: httpx2.Request, response: httpx2.Response, stream: httpx2.AsyncByteStream
+    ) -> httpx2.Response:
+        body = bytearray()
+        try:
+            async for chunk in stream:
+                body += chunk
+                if len(body) > self._max_bytes:
+                    return _failed(request, LOST, f"it sent an answer of more than {self._max_bytes:,} bytes")
+        except httpx2.TransportError as error:
+            return _failed(request, LOST, f"its answer was lost ({type(error).__name__})")
+        finally:
+            await response.aclose()
+        # The body is as it was sent, so what says how it was packed stays; only its length may be new.
+        return httpx2.Response(
+            response.status_code, headers=response.headers, stream=httpx2.ByteStream(bytes(body)), request=request
+        )
+
+
+def _failed(request: httpx2.Request, code: int, message: str) -> httpx2.Response:
+    """An answer in the server's place."""
+    try:
+        named = orjson.loads(request.content).get("id")
+    except (httpx2.RequestNotRead, orjson.JSONDecodeError, AttributeError):
+        named = None
+    body = {"jsonrpc": "2.0", "id": named if named is not None else 0, "error": {"code": code, "message": message}}
+    return httpx2.Response(503, json=body, request=request)
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+@asynccontextmanager
+async def http_streams(
+    url: str, *, headers: Mapping[str, str], max_bytes: int, seconds: float, auth: httpx2.Auth | None = None
+) -> AsyncIterator[tuple[Any, Any]]:
+    """The streams of the SDK's transport."""
+    try:
+        transport = BoundedHTTP(httpx2.URL(url), max_bytes)
+    except httpx2.InvalidURL as error:
+        raise UpstreamFault(f"its address cannot be used ({error})") from None
+    timeout = httpx2.Timeout(seconds, connect=min(seconds, 10.0))
+    async with (
+        httpx2.AsyncClient(
+            transport=transport,
+            headers=dict(headers),
+            timeout=timeout,
+            follow_redirects=False,
+            trust_env=False,
+            auth=auth,
+        ) as client,
+        streamable_http_client(url, http_client=client, max_sse_event_size=max_bytes) as streams,
+    ):
+        yield streams

@@ -1,0 +1,443 @@
+"""One connection to one server: started when first needed, watched, restarted with a growing pause, stopped when idle.
+
+A task of its own holds the connection, because the SDK insists that a context is left by the task that entered it. Calls only
+wait for it: a server that hangs, floods or dies ends its own calls, and those of no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx2
+import mcp_types as types
+from mcp.client import Client
+from mcp.client.session import ClientRequestContext
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import RootModel, ValidationError
+
+from handrail.authoring.mcp.lock import pin_of
+from handrail.authoring.mcp.server_config import UpstreamConfig
+from handrail.contract.errors import JsonError
+from handrail.contract.ports import Clock
+from handrail.mcp.gateway.complete_results import completed
+from handrail.mcp.gateway.http_transport import WRONG_CREDENTIALS, http_streams
+from handrail.mcp.gateway.limits import UpstreamFault
+from handrail.mcp.gateway.stdio_transport import ChildProcess
+
+State = Literal["stopped", "starting", "ready", "failed"]
+Ask = Callable[[types.ElicitRequestParams], Awaitable[types.ElicitResult | types.ErrorData]]
+"""Puts a server's question to the person behind the call that is running."""
+CLIENT_NAME = "handrail"
+_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.5, 60.0
+_MAX_PAGES, _MAX_ROUNDS = 100, 5
+_STABLE_SECONDS = 30.0
+_LOG = logging.getLogger("handrail.mcp.gateway")
+
+
+class RawResult(RootModel[dict[str, Any]]):
+    """A result as it was sent: what its parts have to be is checked against the pinned schema, not against one of now."""
+
+
+class UpstreamUnavailable(Exception):
+    """Nothing was sent: the server cannot be reached now. `retry_after` is in seconds."""
+
+    def __init__(self, sentence: str, retry_after: float | None = None, *, unauthorized: bool = False) -> None:
+        super().__init__(sentence)
+        self.retry_after = retry_after
+        self.unauthorized = unauthorized
+        """It wants other credentials."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamOffer:
+    """What a server offers: its tools as it describes them, and who it says it is."""
+
+    definitions: Mapping[str, Mapping[str, Any]]
+    pins: Mapping[str, str]
+    identity: Mapping[str, str]
+    repeated: frozenset[str] = frozenset()
+    """Names that it lists more than once."""
+
+
+@dataclass(slots=True)
+class UpstreamConnection:
+    """A connection that is up."""
+
+    client: Client
+    process: ChildProcess | None
+    offer: UpstreamOffer
+    stale: bool = False
+    """The server has said that its tools changed."""
+    listing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Upstream:
+    """A server, for everybody or for one user. Its methods may be called from any task of the loop."""
+
+    def __init__(
+        self,
+        config: UpstreamConfig,
+        *,
+        environment: Mapping[str, str],
+        project: Path,
+        clock: Clock,
+        auth: httpx2.Auth | None = None,
+        ask: bool = False,
+        jitter: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.config = config
+        self.state: State = "stopped"
+        self.trouble = ""
+        """Why it is not ready, in the words of a sentence about it."""
+        self.starts = 0
+        self.last_used = clock.monotonic()
+        self.offer: UpstreamOffer | None = None
+        """What it offered when it was last asked."""
+        self._environment = environment
+        self._project = project
+        self._clock = clock
+        self.auth = auth
+        self._asks = ask
+        self._questioned: list[Ask] = []
+        """The ways to the people behind the calls that run."""
+        self._jitter = jitter
+        self._runner: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[UpstreamConnection] | None = None
+        self._stop = asyncio.Event()
+        self._failures = 0
+        self._not_before = 0.0
+        self._closing = False
+        self._process: ChildProcess | None = None
+        self._calls = 0
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None and self.state == "ready" else None
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """What its process last wrote to standard error."""
+        return tuple(self._process.errors) if self._process is not None else ()
+
+    # ------------------------------------------------------------------------------------------------ connection
+    async def connection(self) -> UpstreamConnection:
+        """The connection, made now if there is none; `UpstreamUnavailable` if there can be none."""
+        self.last_used = self._clock.monotonic()
+        if self._closing:
+            raise UpstreamUnavailable(self._sentence("it is being stopped"))
+        if self._ready is None or (self._ready.done() and self.state != "ready"):
+            await self._begin()
+        assert self._ready is not None
+        live = await asyncio.shield(self._ready)
+        if live.stale:
+            await self._list_again(live)
+        return live
+
+    async def _begin(self) -> None:
+        wait = self._not_before - self._clock.monotonic()
+        if wait > 0:
+            raise UpstreamUnavailable(self._sentence(self.trouble), retry_after=round(wait, 1))
+        if self._runner is not None and not self._runner.done():
+            # The last connection is being left; a new one begins when its process is gone.
+            await asyncio.wait([self._runner])
+            if self._ready is not None and not self._ready.done():
+                return
+        self._ready = asyncio.get_running_loop().create_future()
+        self._ready.add_done_callback(_seen)
+        self._stop = asyncio.Event()
+        self.state = "starting"
+        self.starts += 1
+        self._runner = asyncio.create_task(self._run(self._ready, self._stop), name=f"mcp-{self.config.name}")
+
+    async def _run(self, ready: asyncio.Future[UpstreamConnection], stop: asyncio.Event) -> None:
+        started = self._clock.monotonic()
+        trouble = ""
+        try:
+            async with self._connected() as live:
+                self.state, self.trouble, self.offer = "ready", "", live.offer
+                ready.set_result(live)
+                await self._watch(live, stop)
+                trouble = str(live.process.fault or "") if live.process is not None and not stop.is_set() else ""
+        except asyncio.CancelledError:
+            trouble = "it was stopped"
+            raise
+        except BaseException as error:  # noqa: BLE001  # whatever a server, a transport or the SDK raises
+            trouble = _reason(error)
+        finally:
+            process = self._process
+            if (
+                process is not None
+                and process.fault is not None
+                and trouble in ("", "it ended", "the connection closed")
+            ):
+                trouble = str(process.fault)
+            self._ended(ready, trouble, lasted=self._clock.monotonic() - started)
+
+    def _ended(self, ready: asyncio.Future[UpstreamConnection], trouble: str, *, lasted: float) -> None:
+        was_ready = self.state == "ready"
+        self.state, self.trouble = ("failed" if trouble else "stopped"), trouble
+        unauthorized = trouble == WRONG_CREDENTIALS
+        if unauthorized:
+            pass  # the next call may have other credentials, and need not wait
+        elif trouble:
+            self._failures = 1 if was_ready and lasted > _STABLE_SECONDS else self._failures + 1
+            pause = min(_MAX_PAUSE_SECONDS, _PAUSE_SECONDS * 2 ** (self._failures - 1))
+            self._not_before = self._clock.monotonic() + pause * (1 + self._jitter() / 4)
+            # Whoever waits for a start is told by an exception; a server that goes away tells nobody else.
+            _LOG.log(logging.WARNING if was_ready else logging.DEBUG, "%s", self._sentence(trouble))
+        else:
+            self._failures = 0
+        if not ready.done():
+            ready.set_exception(
+                UpstreamUnavailable(self._sentence(trouble or "it is being stopped"), unauthorized=unauthorized)
+            )
+
+    async def _watch(self, live: UpstreamConnection, stop: asyncio.Event) -> None:
+        """Until it is to stop, its process has gone, or nobody has used it for long."""
+        watched = {asyncio.create_task(stop.wait())}
+        if live.process is not None:
+            watched.add(asyncio.create_task(live.process.closed.wait()))
+        listener = asyncio.create_task(self._listen(live))
+        try:
+            while True:
+                left = self.last_used + self.config.idle_seconds - self._clock.monotonic()
+                if left <= 0 and self._calls == 0:
+                    return
+                done, _ = await asyncio.wait(watched, timeout=max(left, 1.0), return_when=asyncio.FIRST_COMPLETED)
+                if done:
+                    return
+        finally:
+            for task in (*watched, listener):
+                task.cancel()
+            await asyncio.gather(*watched, listener, return_exceptions=True)
+
+    async def _listen(self, live: UpstreamConnection) -> None:
+        """Hear of changed tools from a server of the newer era, which tells only those who listen."""
+        tools = live.client.server_capabilities.tools
+        if live.client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
+            return
+        with contextlib.suppress(MCPError, SubscriptionLost, ListenNotSupportedError, TimeoutError, ValidationError):
+            async with live.client.listen(tools_list_changed=True) as events:
+                async for _ in events:
+                    live.stale = True
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[UpstreamConnection]:
+        config = self.config
+        changed: list[UpstreamConnection] = []
+
+        async def notice(message: Any) -> None:
+            if isinstance(message, types.ToolListChangedNotification):
+                for one in changed:
+                    one.stale = True
+
+        async with contextlib.AsyncExitStack() as stack:
+            limit = await stack.enter_async_context(_deadline(config.startup_seconds))
+            client = Client(
+                completed(self._transport()),
+                client_info=types.Implementation(name=CLIENT_NAME, version="1.0.0"),
+                message_handler=notice,
+                elicitation_callback=self._elicit if self._asks else None,
+                cache=None,
+            )
+            await stack.enter_async_context(client)
+            offer = await self._offer(client)
+            limit.reschedule(None)
+            live = UpstreamConnection(client, self._process, offer)
+            changed.append(live)
+            yield live
+
+    def _transport(self) -> Any:
+        config = self.config
+        if config.command:
+            environment = {seen: value for seen, name in config.env.items() if (value := self._environment.get(name))}
+            self._process = ChildProcess(
+                config.command,
+                env=environment,
+                cwd=self._project / config.cwd if config.cwd else self._project,
+                max_bytes=config.max_message_bytes,
+                search_path=self._environment.get("PATH"),
+            )
+            return self._process.streams()
+        headers = {}
+        for header, name in config.headers.items():
+            value = self._environment.get(name)
+            if not value:
+                raise UpstreamFault(f"the variable {name}, which its header {header} is taken from, is not set")
+            headers[header] = value
+        return http_streams(
+            config.url,
+            headers=headers,
+            max_bytes=config.max_message_bytes,
+            seconds=max(config.call_seconds, config.startup_seconds),
+            auth=self.auth,
+        )
+
+    async def _offer(self, client: Client) -> UpstreamOffer:
+        """Every tool that the server lists, page by page, within bounds."""
+        definitions: dict[str, dict[str, Any]] = {}
+        pins: dict[str, str] = {}
+        repeated: set[str] = set()
+        cursor: str | None = None
+        if client.server_capabilities.tools is not None or client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            for _ in range(_MAX_PAGES):
+                params = types.PaginatedRequestParams(cursor=cursor) if cursor is not None else None
+                page = await client.session.list_tools(params=params)
+                for tool in page.tools:
+                    if tool.name in definitions:
+                        repeated.add(tool.name)
+                    definition = tool.model_dump(by_alias=True, mode="json", exclude_unset=True)
+                    definitions[tool.name] = definition
+                    with contextlib.suppress(JsonError, RecursionError, ValueError):  # without a pin it is never called
+                        pins[tool.name] = pin_of(definition)
+                if len(definitions) > self.config.max_tools:
+                    raise UpstreamFault(f'it lists more than {self.config.max_tools} tools ("max_tools")')
+                if page.next_cursor is None or page.next_cursor == cursor:
+                    break
+                cursor = page.next_cursor
+            else:
+                raise UpstreamFault(f"its list of tools does not end after {_MAX_PAGES} pages")
+        info = client.server_info
+        identity = {"protocol": client.protocol_version}
+        if info is not None:
+            identity |= {"name": info.name[:200], "version": info.version[:100]}
+        return UpstreamOffer(
+            definitions=definitions,
+            pins={name: pin for name, pin in pins.items() if name not in repeated},
+            identity=identity,
+            repeated=frozenset(repeated),
+        )
+
+    async def _list_again(self, live: UpstreamConnection) -> None:
+        async with live.listing:
+            if not live.stale:
+                return
+            live.stale = False
+            try:
+                async with asyncio.timeout(self.config.startup_seconds):
+                    live.offer = self.offer = await self._offer(live.client)
+            except (UpstreamFault, MCPError, ValidationError, TimeoutError, OSError) as error:
+                live.stale = True
+                raise UpstreamUnavailable(self._sentence(f"its tools cannot be listed: {_reason(error)}")) from None
+
+    async def _elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        # A server does not say which call its question belongs to; with two of them nobody can tell whom it is for.
+        if len(self._questioned) != 1:
+            return types.ElicitResult(action="decline")
+        return await self._questioned[0](params)
+
+    # ------------------------------------------------------------------------------------------------- requests
+    async def request(
+        self,
+        live: UpstreamConnection,
+        request: types.ClientRequest,
+        *,
+        seconds: float,
+        progress: ProgressFnT | None = None,
+        ask: Ask | None = None,
+    ) -> dict[str, Any]:
+        """The result of a request, as it was sent. What the server wants to know in between is asked of a person, or refused."""
+        self._calls += 1
+        if ask is not None:
+            self._questioned.append(ask)
+        try:
+            for _ in range(_MAX_ROUNDS):
+                answer = await live.client.session.send_request(
+                    request, RawResult, request_read_timeout_seconds=seconds, progress_callback=progress
+                )
+                raw = answer.root
+                if raw.get("resultType") != "input_required":
+                    return raw
+                request = await self._answered(live, request, types.InputRequiredResult.model_validate(raw))
+        finally:
+            self._calls -= 1
+            if ask is not None:
+                self._questioned.remove(ask)
+            self.last_used = self._clock.monotonic()
+        raise UpstreamFault(f"it asked for input more than {_MAX_ROUNDS} times")
+
+    async def _answered(
+        self, live: UpstreamConnection, request: types.ClientRequest, wanted: types.InputRequiredResult
+    ) -> types.ClientRequest:
+        """The request once more, with answers to what the server wants to know."""
+        responses: dict[str, Any] = {}
+        for key, one in (wanted.input_requests or {}).items():
+            context = ClientRequestContext(session=live.client.session, request_id=key, meta=None)
+            answer = await live.client.session.dispatch_input_request(context, one)
+            if isinstance(answer, types.ErrorData):
+                raise MCPError.from_error_data(answer)
+            responses[key] = answer
+        if not responses:
+            await self._clock.sleep(0.1)
+        assert request.params is not None
+        update = {"input_responses": responses or None, "request_state": wanted.request_state}
+        return request.model_copy(update={"params": request.params.model_copy(update=update)})
+
+    async def stop(self) -> None:
+        """End the connection and its process, and start no other."""
+        self._closing = True
+        await self.rest()
+
+    async def rest(self) -> None:
+        """End the connection; the next call makes another."""
+        self._stop.set()
+        runner = self._runner
+        if runner is not None and not runner.done():
+            await asyncio.wait([runner], timeout=10)
+            if not runner.done():
+                runner.cancel()
+                await asyncio.wait([runner], timeout=5)
+
+    def _sentence(self, trouble: str) -> str:
+        return f'The MCP server "{self.config.name}" cannot be used: {trouble or "it ended"}.'
+
+
+@asynccontextmanager
+async def _deadline(seconds: float) -> AsyncIterator[asyncio.Timeout]:
+    """As `asyncio.timeout`, in words."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield limit
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise UpstreamFault(f"it did not answer within {seconds:g} seconds") from None
+
+
+def _reason(error: BaseException) -> str:
+    """Why a connection failed, without what the server put into it."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    if isinstance(error, UpstreamFault):
+        return str(error)
+    if isinstance(error, MCPError):
+        if error.code == types.CONNECTION_CLOSED:
+            return "the connection closed"
+        return error.message if error.code in _OURS else f"it answered with the error {error.code}"
+    if isinstance(error, ValidationError):
+        return "its answers do not follow the protocol"
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    return f"the connection failed ({type(error).__name__})"
+
+
+_OURS = range(-32_093, -32_090)
+
+
+def _seen(future: asyncio.Future[Any]) -> None:
+    """A start that nobody waits for any more may fail without a word from the loop."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,63 @@
+"""What the MCP server allows itself and its clients. Made from `[mcp]` in the settings, checked once."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from handrail.settings import Settings
+
+MCP_CLIENT = "mcpClient"
+"""The attribute of a session that names the credential of the client which it belongs to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpOptions:
+    """The names are those of `[mcp]`."""
+
+    user: str = ""
+    trusted_clients: tuple[str, ...] = ()
+    console: str = ""
+    issuer: str = ""
+    resource: str = ""
+    scopes: tuple[str, ...] = ()
+    user_claim: str = "sub"
+    task_tools: tuple[str, ...] = ()
+    prompts: tuple[str, ...] = ()
+    resources: Mapping[str, str] = field(default_factory=dict)
+    max_result_bytes: int = 262_144
+    task_seconds: int = 10
+    keep_seconds: int = 3_600
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> McpOptions:
+        values = {item.name: getattr(settings, f"mcp_{item.name}") for item in fields(cls)}
+        values["console"] = settings.mcp_console or f"http://{settings.server_host}:{settings.server_port}"
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who makes a call: a user, through a client."""
+
+    user: str | None
+    client: str
+    """The credential that the client came with: `key:NAME`, `oauth:CLIENT`, or `stdio`."""
+    tenant: str = ""
+    is_trusted: bool = False
+    """Whether this client shows what we ask to a person, and to no model."""
+    roles: tuple[str, ...] = ()
+
+
+class TokenRefused(Exception):
+    """A token that is not taken; the message is for its sender. `scope`: one that it lacks."""
+
+    def __init__(self, message: str, *, scope: str | None = None) -> None:
+        super().__init__(message)
+        self.scope = scope
+
+
+def local_principal(options: McpOptions, user: str | None = None) -> Principal:
+    """Whoever started the process is its user: the operating system has seen to that."""
+    return Principal(user or options.user or getpass.getuser(), "stdio", is_trusted="stdio" in options.trusted_clients)

@@ -1,0 +1,370 @@
+"""`tools/call` from the request to its result: the governed call, what its handler asks meanwhile, a person's confirmation,
+a task.
+
+`run` reads as the way of a call: begin it or go on with one that waits for its client, wait for what comes first, then
+answer with that: the result, questions, or a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Protocol
+
+import orjson
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
+
+from handrail.contract.documents import Document
+from handrail.contract.envelope import ToolResponse
+from handrail.contract.errors import ErrorType
+from handrail.mcp.server.confirming import QUESTION, Confirming, held_id
+from handrail.mcp.server.governed_calls import CallKey, GovernedCalls, turn_in
+from handrail.mcp.server.live_calls import TASKS, LiveCall, RequestContext, abilities, is_modern
+from handrail.mcp.server.options import McpOptions, Principal
+from handrail.mcp.server.results import Results
+from handrail.mcp.server.sealing import Sealer
+from handrail.mcp.server.tasks import TERMINAL, Tasks, key_of
+from handrail.runtime.core import RuntimeCore
+from handrail.runtime.session import Session
+
+_KEPT_SECONDS = 300.0
+"""How long a call that has ended can still be asked for by a retry with its state."""
+_MAX_LIVE = 10_000
+_MAX_ANSWERS = 16_384
+_ASK_TIMES = 3
+
+
+class Written(Protocol):
+    """Told when the answer to a request was written to an open connection."""
+
+    def __call__(self, ctx: RequestContext, key: CallKey) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """What a client asks to be called, of whichever method."""
+
+    ctx: RequestContext
+    who: Principal
+    method: str
+    name: str
+    args: Any
+    responses: Mapping[str, Any]
+    state: str | None
+
+    @property
+    def binding(self) -> str:
+        """What a sealed state belongs to: the same tool with the same arguments."""
+        body = orjson.dumps(self.args, option=orjson.OPT_SORT_KEYS)
+        return f"{self.method}:{self.name}:{sha256(body).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class EndedCall:
+    """The call has its envelope."""
+
+    response: ToolResponse
+    blocks: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InterimResult:
+    """The request ends, the call does not: questions to the client, or a task."""
+
+    result: dict[str, Any]
+
+
+class McpToolCalls:
+    """Carries out the calls of all clients."""
+
+    def __init__(self, runtime: RuntimeCore, options: McpOptions, written: Written) -> None:
+        store = runtime.store
+        self._runtime = runtime
+        self._options = options
+        self._written = written
+        self.governed = GovernedCalls(runtime)
+        self.results = Results(store, options)
+        self.tasks = Tasks(store, options, runtime.owner)
+        self._confirming = Confirming(runtime, options)
+        self._sealer = Sealer(store, max(options.keep_seconds, 600))
+        self._live: dict[str, tuple[LiveCall, CallKey]] = {}
+        self._background: set[asyncio.Task[Any]] = set()
+
+    async def run(self, request: CallRequest) -> EndedCall | InterimResult:
+        """See the module's docstring."""
+        if request.state is not None:
+            facts = await self._sealer.open(request.who, request.binding, request.state)
+            if "hold" in facts:
+                return await self._answered(request, facts)
+            known = self._live.get(facts["call"])
+            if known is not None:
+                live, key = known
+                live.attach(request.ctx)
+                live.answer(request.responses)
+                return await self._settled(request, live, key, facts.get("answers"))
+            return await self._begin(request, {**facts.get("answers", {}), **request.responses})
+        return await self._begin(request, request.responses)
+
+    async def _begin(self, request: CallRequest, answers: Mapping[str, Any]) -> EndedCall | InterimResult:
+        session = await self.governed.session(request.who)
+        self._check_task_support(request)
+        turn = turn_in(request.ctx.meta)
+        key = await self.governed.key_of(request.who, session, request.name, request.args, turn)
+        call_id = f"mcp_{secrets.token_hex(8)}"
+        if self._is_plain(request, session):
+            response = await self.governed.call(request.who, key, request.name, request.args, call_id)
+            return await self._ended(request, key, response, call_id)
+        live = LiveCall(call_id, request.ctx, answers)
+        self._start(request.who, live, key, session, request.name, request.args)
+        return await self._settled(request, live, key, answers)
+
+    def _is_plain(self, request: CallRequest, session: Session) -> bool:
+        """Whether nothing can come between the call and its answer: then it needs no task of its own."""
+        plan = session.plans[request.name]
+        if plan is None:
+            return True
+        meta = request.ctx.meta
+        wants_progress = meta is not None and meta.get("progress_token", meta.get("progressToken")) is not None
+        return not (wants_progress or "client" in plan.definition.capabilities or "tasks" in abilities(request.ctx))
+
+    def _start(self, who: Principal, live: LiveCall, key: CallKey, session: Session, name: str, args: Any) -> None:
+        if session.clients is None:
+            session.clients = {}
+        clients = session.clients
+        clients[live.call_id] = live
+        self._live[live.call_id] = (live, key)
+        if len(self._live) > _MAX_LIVE:
+            del self._live[next(iter(self._live))]
+        live.start(self.governed.call(who, key, name, args, live.call_id))
+        assert live.task is not None
+        loop = asyncio.get_running_loop()
+
+        def ended(_: object) -> None:
+            clients.pop(live.call_id, None)
+            loop.call_later(_KEPT_SECONDS, self._live.pop, live.call_id, None)
+
+        live.task.add_done_callback(ended)
+
+    async def _settled(
+        self, request: CallRequest, live: LiveCall, key: CallKey, answers: Mapping[str, Any] | None
+    ) -> EndedCall | InterimResult:
+        """Wait for what comes first."""
+        as_task = "tasks" in live.can
+        assert live.task is not None
+        try:
+            while not live.is_done:
+                if live.deferred and as_task:
+                    return await self._made_task(request, live, key)
+                if live.questions and is_modern(request.ctx):
+                    return await self._asked(request, live, answers)
+                await live.changed(self._options.task_seconds if as_task else None)
+        except asyncio.CancelledError:
+            # The client has gone. What only reads stops; a write that has started is finished and recorded.
+            live.task.cancel()
+            raise
+        await live.flush()
+        live.attach(None)
+        response = live.task.result()
+        if live.missing is not None and response.error is not None and is_modern(request.ctx):
+            raise _missing({live.missing: {}}, response.error.message)
+        return await self._ended(request, key, response, live.call_id, live.blocks)
+
+    async def _asked(self, request: CallRequest, live: LiveCall, answers: Mapping[str, Any] | None) -> InterimResult:
+        await live.flush()
+        live.attach(None)
+        given = {**(answers or {}), **request.responses}
+        if len(orjson.dumps(given)) > _MAX_ANSWERS:
+            given = {}
+        state = await self._sealer.seal(request.who, request.binding, {"call": live.call_id, "answers": given})
+        return InterimResult(
+            {"resultType": "input_required", "inputRequests": dict(live.questions), "requestState": state},
+        )
+
+    # What a call ends in
+
+    async def _ended(
+        self,
+        request: CallRequest,
+        key: CallKey,
+        response: ToolResponse,
+        call_id: str,
+        blocks: Sequence[Mapping[str, Any]] = (),
+    ) -> EndedCall | InterimResult:
+        hold_id = held_id(response)
+        if hold_id is None:
+            self._written(request.ctx, key)
+            return EndedCall(response, blocks)
+        can = abilities(request.ctx)
+        if self._confirming.may_ask(request.who, can):
+            return await self._confirm(request, key, response, hold_id)
+        self._written(request.ctx, key)
+        linked = self._confirming.with_link(response, hold_id)
+        if "tasks" in can and request.method == "tools/call":
+            task = await self.tasks.create(request.who, key, request.name, request.args, call_id, hold_id=hold_id)
+            assert linked.error is not None
+            task = await self.tasks.change(task, message=linked.error.message)
+            return InterimResult({"resultType": "task", **self.tasks.described(task, detailed=False)})
+        return EndedCall(linked)
+
+    async def _confirm(
+        self, request: CallRequest, key: CallKey, response: ToolResponse, hold_id: str
+    ) -> EndedCall | InterimResult:
+        """Ask the person through their client, which is trusted to be theirs."""
+        for _ in range(_ASK_TIMES):
+            asked = await self._confirming.question(hold_id)
+            if asked is None:
+                break
+            question, token = asked
+            if is_modern(request.ctx):
+                facts = {"hold": hold_id, "token": token, "input": key.input_id, "session": key.session_id}
+                state = await self._sealer.seal(request.who, request.binding, facts)
+                return InterimResult(
+                    {"resultType": "input_required", "inputRequests": {QUESTION: question}, "requestState": state}
+                )
+            answer = (await LiveCall("", request.ctx).ask({QUESTION: question}))[QUESTION]
+            decided = await self._confirming.decide(request.who, hold_id, token, answer)
+            if decided is None:
+                break
+            if held_id(decided) is None:
+                self._written(request.ctx, key)
+                return EndedCall(decided)
+            response, hold_id = decided, held_id(decided) or hold_id
+        self._written(request.ctx, key)
+        return EndedCall(self._confirming.with_link(response, hold_id))
+
+    async def _answered(self, request: CallRequest, facts: Mapping[str, Any]) -> EndedCall | InterimResult:
+        """A retry brings the person's answer to a confirmation."""
+        hold_id = facts["hold"]
+        key = CallKey(facts["input"], facts["session"], again=True)
+        answer = request.responses.get(QUESTION)
+        decided = await self._confirming.decide(
+            request.who, hold_id, facts["token"], answer if isinstance(answer, Mapping) else None
+        )
+        if decided is None:
+            # Not answered: the same call again, whose request is still open.
+            response = await self.governed.call(
+                request.who, key, request.name, request.args, f"mcp_{secrets.token_hex(8)}"
+            )
+            again = held_id(response)
+            if again is None or isinstance(answer, Mapping):
+                return EndedCall(response if again is None else self._confirming.with_link(response, again))
+            return await self._confirm(request, key, response, again)
+        again = held_id(decided)
+        return EndedCall(decided) if again is None else await self._confirm(request, key, decided, again)
+
+    # Tasks
+
+    def _check_task_support(self, request: CallRequest) -> None:
+        if request.name in self._options.task_tools and "tasks" not in abilities(request.ctx):
+            said = f'"{request.name}" runs as a task; this client did not declare that it knows tasks.'
+            raise _missing({"extensions": {TASKS: {}}}, said)
+
+    async def _made_task(self, request: CallRequest, live: LiveCall, key: CallKey) -> InterimResult:
+        task = await self.tasks.create(request.who, key, request.name, request.args, live.call_id)
+        live.attach(None)
+        self._follow(request.who, task, live)
+        self._written(request.ctx, key)
+        return InterimResult({"resultType": "task", **self.tasks.described(task, detailed=False)})
+
+    def _follow(self, who: Principal, task: Document, live: LiveCall) -> None:
+        """Store the outcome of a task's call when it has one."""
+
+        async def follow() -> None:
+            assert live.task is not None
+            try:
+                response = await asyncio.shield(live.task)
+            except asyncio.CancelledError:
+                if not live.task.cancelled():
+                    raise
+                response = ToolResponse.failure(ErrorType.CANCELLED, "The task was cancelled.")
+            await self._settle_task(who, task, response, live.blocks)
+
+        running = asyncio.get_running_loop().create_task(follow())
+        self._background.add(running)
+        running.add_done_callback(self._background.discard)
+
+    async def _settle_task(
+        self, who: Principal, task: Document, response: ToolResponse, blocks: Sequence[Mapping[str, Any]] = ()
+    ) -> Document:
+        hold_id = held_id(response)
+        if hold_id is not None:
+            linked = self._confirming.with_link(response, hold_id)
+            assert linked.error is not None
+            return await self.tasks.change(task, hold=hold_id, message=linked.error.message)
+        return await self.tasks.settle(task, response, await self.results.of(who, response, blocks))
+
+    async def task(self, who: Principal, task_id: str) -> tuple[Document, Mapping[str, Any]]:
+        """A task as it is now, and what it asks its client."""
+        task = await self.tasks.find(who, task_id)
+        if task.body["status"] in TERMINAL:
+            return task, {}
+        if task.body["hold"] is not None:
+            outcome = await self._confirming.outcome(task.body["hold"])
+            return (task if outcome is None else await self._settle_task(who, task, outcome)), {}
+        known = self._live.get(task.body["call"])
+        if known is None and await self.tasks.is_orphaned(task):
+            adopted = await self.tasks.adopt(task)
+            if adopted is not None:
+                await self._restart(who, adopted)
+                task = adopted
+        return task, dict(known[0].questions) if known is not None else {}
+
+    async def _restart(self, who: Principal, task: Document) -> None:
+        """The process that carried it out is gone: the same call under its first key."""
+        key, body = key_of(task), task.body
+        call_id = body["call"]
+
+        async def carry_on() -> None:
+            response = await self.governed.call(who, key, body["tool"], body["args"], call_id)
+            await self._settle_task(who, task, response)
+
+        running = asyncio.get_running_loop().create_task(carry_on())
+        self._background.add(running)
+        running.add_done_callback(self._background.discard)
+
+    async def update_task(self, who: Principal, task_id: str, responses: Mapping[str, Any]) -> None:
+        task = await self.tasks.find(who, task_id)
+        known = self._live.get(task.body["call"])
+        if known is not None:
+            known[0].answer(responses)
+
+    async def cancel_task(self, who: Principal, task_id: str) -> None:
+        """What only reads stops; a held call is declined by nobody but a person, and its task ends all the same."""
+        task = await self.tasks.find(who, task_id)
+        if task.body["status"] in TERMINAL:
+            return
+        known = self._live.get(task.body["call"])
+        if task.body["hold"] is not None:
+            await self.tasks.change(task, status="cancelled")
+        elif known is not None:
+            live, key = known
+            session = self._runtime.sessions.get(key.session_id)
+            if session is not None:
+                await self._runtime.interrupt(session, [live.call_id])
+
+    async def close(self) -> None:
+        """What waits for its client is cancelled; a write that has started is finished by the runtime."""
+        for live, _ in list(self._live.values()):
+            if live.task is not None and not live.task.done():
+                live.task.cancel()
+                self._background.add(live.task)
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self.governed.close()
+
+
+def _missing(capabilities: Mapping[str, Any], message: str) -> MCPError:
+    return MCPError(
+        code=MISSING_REQUIRED_CLIENT_CAPABILITY, message=message, data={"requiredCapabilities": dict(capabilities)}
+    )
+
+
+def unknown_tool(response: ToolResponse) -> MCPError:
+    """The protocol's error for a tool that there is not, at least not for this principal."""
+    assert response.error is not None
+    return MCPError(code=INVALID_PARAMS, message=response.error.message)

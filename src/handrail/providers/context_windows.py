@@ -1,0 +1,60 @@
+"""How many tokens fit into one request of a model, by provider and name. The one table of it; [Models](docs/models.md) shows it.
+
+A row counts for every model whose name begins with its prefix, the longest prefix first; an empty one for every other model of
+the provider. A model that is not here has no known window: nothing is measured by a guess. `context_window` in `[agent]` and
+`[voice]` overrides the table, and has to be used for a server that gives a model less room than it has, as Ollama does by
+default.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from handrail.contract.errors import UsageError
+from handrail.providers.catalogue import canonical_name
+
+OPENAI = "https://platform.openai.com/docs/models"
+GOOGLE = "https://ai.google.dev/gemini-api/docs/models"
+ANTHROPIC = "https://platform.claude.com/docs/en/build-with-claude/context-windows"
+
+
+class WindowRow(NamedTuple):
+    providers: tuple[str, ...]
+    prefix: str
+    tokens: int
+    source: str
+
+
+_CHAT = ("openai-chat", "openai-responses")
+WINDOWS: tuple[WindowRow, ...] = (
+    WindowRow(_CHAT, "gpt-5", 400_000, OPENAI),
+    WindowRow(_CHAT, "gpt-5-chat", 128_000, OPENAI),
+    WindowRow(_CHAT, "gpt-4.1", 1_047_576, OPENAI),
+    WindowRow(_CHAT, "gpt-4o", 128_000, OPENAI),
+    WindowRow(_CHAT, "gpt-4-turbo", 128_000, OPENAI),
+    WindowRow(_CHAT, "gpt-4", 8_192, OPENAI),
+    WindowRow(_CHAT, "gpt-3.5-turbo", 16_385, OPENAI),
+    WindowRow(_CHAT, "o1", 200_000, OPENAI),
+    WindowRow(_CHAT, "o3", 200_000, OPENAI),
+    WindowRow(_CHAT, "o4-mini", 200_000, OPENAI),
+    WindowRow(("openai-realtime",), "gpt-realtime", 32_000, OPENAI),
+    WindowRow(("openai-realtime",), "gpt-4o-realtime", 32_000, OPENAI),
+    WindowRow(("openai-realtime",), "gpt-4o-mini-realtime", 16_000, OPENAI),
+    WindowRow(("gemini",), "gemini-3", 1_048_576, GOOGLE),
+    WindowRow(("gemini",), "gemini-2", 1_048_576, GOOGLE),
+    WindowRow(("gemini",), "gemini-1.5-pro", 2_097_152, GOOGLE),
+    WindowRow(("gemini",), "gemini-1.5-flash", 1_048_576, GOOGLE),
+    WindowRow(("gemini-live",), "", 128_000, "https://firebase.google.com/docs/ai-logic/live-api/sessions"),
+    WindowRow(("anthropic",), "claude-", 200_000, ANTHROPIC),
+)
+
+
+def context_window(provider: str, model: str) -> int | None:
+    """The tokens that fit into one request of this model; None if that is not known."""
+    try:
+        name = canonical_name(provider)
+    except UsageError:
+        return None
+    bare = model.removeprefix("models/")
+    fitting = [row for row in WINDOWS if name in row.providers and bare.startswith(row.prefix)]
+    return max(fitting, key=lambda row: len(row.prefix)).tokens if fitting else None

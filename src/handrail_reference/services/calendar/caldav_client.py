@@ -1,0 +1,183 @@
+"""Requests to a CalDAV server, by the `caldav` library: sent, counted as read or as doubtful, and failures named."""
+
+from __future__ import annotations
+
+import queue
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from handrail.errors import ConfigError, ErrorType, ToolError
+from handrail_reference.services.calendar.remote import Maybe, RemoteThreads, bounded, transient
+
+if TYPE_CHECKING:
+    from caldav.davclient import DAVClient
+
+_GATEWAY = (502, 504)
+"""Whoever stands before the server answered: the server itself may still be at it."""
+_NO_ANSWER = "The calendar server does not answer."
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_MAX_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DavAnswer:
+    """What the server said. `rows` are address, version and text of the events in a multistatus."""
+
+    status: int
+    headers: Mapping[str, str]
+    text: str
+    rows: tuple[tuple[str, str, str], ...] | None
+
+
+class CalDavClient:
+    """One account of one server. Connections are kept, each for one thread at a time."""
+
+    def __init__(self, url: str, *, user: str, password: str, timeout: float = 8.0, ca_file: str = "") -> None:
+        try:
+            parts = urlsplit(url)
+            host = parts.hostname
+        except ValueError:
+            parts, host = urlsplit(""), None
+        if parts.scheme not in ("https", "http") or not host or parts.username or parts.query:
+            raise ConfigError(
+                '"caldav_url" in [services.calendar] must be the address of a CalDAV server, such as "https://dav.example.com/"; '
+                f"{url!r} is not."
+            )
+        if parts.scheme == "http" and host not in _LOOPBACK:
+            raise ConfigError(
+                '"caldav_url" in [services.calendar] must begin with "https://": the password would go over the network as it is.'
+            )
+        try:
+            from caldav.davclient import DAVClient  # noqa: PLC0415  # an extra, and slow to import
+        except ModuleNotFoundError:
+            raise ConfigError(
+                'A calendar on a CalDAV server needs the library "caldav"; run `pip install "handrail-reference[caldav]"`.'
+            ) from None
+        self._open: Callable[[], DAVClient] = partial(
+            DAVClient,
+            url,
+            username=user,
+            password=password,
+            auth_type="basic",
+            timeout=timeout,  # type: ignore[arg-type]  # the HTTP library takes fractions
+            ssl_verify_cert=ca_file or True,
+            require_tls=False,  # it is about addresses that are looked up, and none is
+            enable_rfc6764=False,
+            rate_limit_handle=False,
+        )
+        self._idle: queue.LifoQueue[DAVClient] = queue.LifoQueue()
+        self._workers = RemoteThreads("caldav", timeout * 2)
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._workers.close()
+        while not self._idle.empty():
+            self._idle.get_nowait().close()
+
+    async def send(self, method: str, url: str, body: str = "", headers: Mapping[str, str] | None = None) -> DavAnswer:
+        """The answer, whatever its status, unless it says that nothing was done: that is a `ToolError`, or `Maybe` in doubt."""
+        answer = await self._workers.run(lambda: self._request(method, url, body, dict(headers or {})))
+        failure = _failure(answer)
+        if failure is None:
+            return answer
+        raise Maybe(failure) if answer.status in _GATEWAY else failure
+
+    def _request(self, method: str, url: str, body: str, headers: dict[str, str]) -> DavAnswer:
+        from caldav.lib import error  # noqa: PLC0415  # an extra
+        from caldav.lib.http_sync import requests  # noqa: PLC0415  # whichever HTTP library it uses
+
+        client = self._client()
+        is_usable = True
+        try:
+            found = client.request(url, method, body, headers)
+            rows = None
+            if found.status == 207:
+                if found.tree is None or found.tree.tag != "{DAV:}multistatus":
+                    raise Maybe(_nonsense())  # what cannot be read must not pass for an empty calendar
+                rows = tuple(
+                    (row.href, row.etag or "", row.calendar_data or "") for row in found.parse_calendar_query()
+                )
+            return DavAnswer(found.status, found.headers, found.raw if found.tree is None else "", rows)
+        except error.RateLimitError as refused:
+            raise _limited(refused.status, refused.retry_after_seconds) from None
+        except error.AuthorizationError:
+            raise ToolError(
+                ErrorType.AUTH, "The calendar server refused the host's sign-in, or denies it this calendar."
+            ) from None
+        except (requests.exceptions.RequestException, ssl.SSLError, OSError) as gone:
+            is_usable = False
+            if isinstance(gone, (requests.exceptions.SSLError, ssl.SSLError)):
+                text = "The calendar server's certificate is not valid, so nothing was sent."
+                raise ToolError(ErrorType.PERMANENT, text) from None
+            if _was_not_sent(gone):
+                raise transient(_NO_ANSWER) from None
+            raise Maybe(transient("The calendar server ended the connection before it had answered.")) from None
+        except (error.DAVError, SyntaxError, ValueError, AssertionError, AttributeError, KeyError, TypeError):
+            # The library met an answer that it cannot make sense of.
+            raise Maybe(_nonsense()) from None
+        finally:
+            if is_usable and not self._closed:
+                self._idle.put(client)
+            else:
+                client.close()
+
+    def _client(self) -> DAVClient:
+        try:
+            return self._idle.get_nowait()
+        except queue.Empty:
+            return self._open()
+
+
+def _was_not_sent(error: BaseException) -> bool:
+    """Whether there was no connection at all, so that the server cannot have acted."""
+    from caldav.lib.http_sync import requests  # noqa: PLC0415  # an extra
+
+    if isinstance(error, (requests.exceptions.ConnectTimeout, requests.exceptions.InvalidURL, ConnectionRefusedError)):
+        return True
+    text = repr(error)
+    return isinstance(error, requests.exceptions.ConnectionError) and any(
+        name in text for name in ("NewConnectionError", "NameResolutionError", "ConnectionRefused")
+    )
+
+
+def _failure(answer: DavAnswer) -> ToolError | None:
+    """What a status means that is no answer to the question; None for those that are."""
+    status = answer.status
+    if status in (401, 403, 407):
+        return ToolError(ErrorType.AUTH, "The calendar server denies the host this calendar.")
+    if status in (429, 503):
+        return _limited(status, None)
+    if status == 507:
+        return ToolError(ErrorType.PERMANENT, "The calendar server has no room left for this calendar.")
+    if status == 413:
+        return ToolError(ErrorType.PERMANENT, "The calendar server refuses an event of this size.")
+    if status >= 500:
+        return transient(f"The calendar server failed ({status}).")
+    if status in (404, 409, 410, 412):
+        return None
+    if status >= 300:
+        return ToolError(ErrorType.PERMANENT, f"The calendar server refused the request ({status}).")
+    if len(answer.text) > _MAX_BYTES or "text/html" in str(answer.headers.get("Content-Type", "")):
+        return _nonsense()
+    return None
+
+
+def _nonsense() -> ToolError:
+    return ToolError(
+        ErrorType.PERMANENT,
+        "The calendar server answered with something that is no calendar; the host has to check its address.",
+    )
+
+
+def _limited(status: int | None, seconds: float | None) -> ToolError:
+    wait = bounded(seconds)
+    if status == 503:
+        return transient("The calendar server is not available now.", wait)
+    return ToolError(
+        ErrorType.RATE_LIMIT, "The calendar server was asked too often.", retryable=True, retry_after=wait or 5.0
+    )

@@ -1,0 +1,123 @@
+"""What calendars that are reached over a network have in common: a few threads, and failures in the words of the envelope."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, TypeVar, cast
+
+from handrail.errors import ErrorType, ToolError
+from handrail_reference.services.calendar.booking import LONGEST_WINDOW, MAX_CONFLICTS
+from handrail_reference.services.calendar.failures import closed, overloaded
+from handrail_reference.services.calendar.items import Happening
+from handrail_reference.services.calendar.port import Busy, OutcomeUnknown
+
+T = TypeVar("T")
+_THREADS = 8
+_MAX_WAITING = 64
+MAX_RETRY_AFTER = 3600.0
+
+
+class Maybe(Exception):  # no failure yet: whoever catches it finds out
+    """A request went out, and what became of it is not known."""
+
+    def __init__(self, why: ToolError) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
+class RemoteThreads:
+    """Threads for a library that waits. What takes longer than its time is given up, and its thread ends by itself."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"handrail-{name}")
+        self._seconds = seconds
+        self._waiting = 0
+        self._closed = False
+
+    async def run(self, work: Callable[[], T]) -> T:
+        if self._closed:
+            raise closed()
+        if self._waiting >= _MAX_WAITING:
+            raise overloaded()
+        self._waiting += 1
+        try:
+            future = asyncio.wrap_future(self._pool.submit(work))
+            future.add_done_callback(_seen)
+            return await asyncio.wait_for(asyncio.shield(future), self._seconds)
+        except TimeoutError:
+            raise Maybe(transient("The calendar service does not answer in time.")) from None
+        finally:
+            self._waiting -= 1
+
+    async def close(self) -> None:
+        self._closed = True
+        await asyncio.to_thread(self._pool.shutdown, wait=False, cancel_futures=True)
+
+
+async def read(work: Callable[[], Any]) -> Any:
+    """A request that changes nothing: what is not known has failed."""
+    try:
+        return await work()
+    except Maybe as doubt:
+        raise doubt.why from None
+
+
+def transient(text: str, retry_after: float | None = None) -> ToolError:
+    return ToolError(ErrorType.TRANSIENT, text, retryable=True, retry_after=bounded(retry_after))
+
+
+def bounded(seconds: float | None) -> float | None:
+    """A time to wait that a service asked for, if it can be meant."""
+    return None if seconds is None or not seconds >= 0 else min(seconds, MAX_RETRY_AFTER)
+
+
+def unknown(doubt: Maybe) -> OutcomeUnknown:
+    return OutcomeUnknown(f"It is not known whether the calendar was changed. {doubt.why.message}")
+
+
+def check_window(start: datetime, end: datetime) -> None:
+    if end - start > LONGEST_WINDOW:
+        raise ToolError(ErrorType.VALIDATION, f"A window may be {LONGEST_WINDOW.days} days long at most.")
+
+
+def taken(happenings: Iterable[Happening], start: datetime, end: datetime) -> list[Happening]:
+    """Those that take time within the window."""
+    return [
+        one
+        for one in happenings
+        if one.status != "free" and one.start < one.end and one.start < end and one.end > start
+    ]
+
+
+def clashing(found: Iterable[Happening], besides: str | None, limit: int = MAX_CONFLICTS) -> tuple[Busy, ...]:
+    others = (one for one in found if one.uid != besides)
+    first = sorted(others, key=lambda one: (one.start, one.end, one.calendar, one.uid))[:limit]
+    return tuple(as_busy(one, details=False) for one in first)
+
+
+def as_busy(one: Happening, *, details: bool) -> Busy:
+    shown = details and not one.private
+    return Busy(
+        start=one.start,
+        end=one.end,
+        status=cast(Any, one.status),
+        calendar=one.calendar,
+        title=one.title if shown else None,
+        attendees=one.attendees if shown else None,
+    )
+
+
+def wrong_tenant(tenant: str, served: Sequence[str]) -> ToolError | None:
+    """One account serves whom the host has named: what is in it is nobody else's business."""
+    if tenant in served:
+        return None
+    return ToolError(ErrorType.AUTH, "No calendar is set up for this organisation; the host has to set one up.")
+
+
+def _seen(future: asyncio.Future[Any]) -> None:
+    """A result that came too late is looked at by nobody."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,186 @@
+"""Canary tokens: a long random run of calls by people who are connected or not, with tools that leak on purpose. Every token that
+the authorization server has given begins with a word that is then searched for in everything that the run has left or said."""
+
+import asyncio
+import json
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.identity.authorization_server import SECRET, AuthorizationServer
+from tests.identity.kit import connected, connections
+from tests.runtime.kit import Tools, reading, writing
+
+from handrail import Call
+from handrail.agents import Conversation, TextAgent
+from handrail.app import Runtime
+from handrail.identity.connections import Connections
+from handrail.runtime.session import Session
+from handrail.stores import SqliteStore
+from handrail.testing import PlayedModel
+
+CANARY = "canary-"
+PEOPLE = tuple(f"person{n}" for n in range(8))
+LEAKY = """
+import logging
+from handrail import ToolError
+
+
+async def execute(args, ctx):
+    token = await ctx.secrets.token("example")
+    assert f"-{ctx.user}-" in token, "another person's token"
+    way = args["q"].split()[0]
+    if way == "result":
+        return {"ok": True, "data": {"token": token, token: [f"Bearer {token}"]}, "meta": {"of": token}}
+    if way == "raise":
+        raise RuntimeError(f"GET /calendar?access_token={token}")
+    if way == "tool_error":
+        raise ToolError("TRANSIENT", f"refused {token}", retryable=True, suggestion=token, details=[{"pointer": "", "x": token}])
+    if way == "progress":
+        ctx.progress(f"with {token}")
+    if way == "note":
+        ctx.audit.log("used", {"token": token})
+    if way == "log":
+        ctx.log.warning("using %s", token)
+        try:
+            raise ValueError(token)
+        except ValueError:
+            ctx.log.exception("failed")
+    if way == "message":
+        await ctx.messaging.send({"type": "image", "url": f"/images/{token}.png", "caption": token})
+    if way == "bad_result":
+        return {"ok": True, "data": {"token": token, "what": object()}}
+    return {"ok": True, "data": {"mine": True}}
+"""
+WAYS = ("result", "raise", "tool_error", "progress", "note", "log", "message", "bad_result", "quiet")
+TOOLS = {
+    "reads": (reading(capabilities=["secrets"]), LEAKY),
+    "writes": (writing(capabilities=["secrets"]), LEAKY),
+}
+
+
+@pytest.fixture
+def server() -> Iterator[AuthorizationServer]:
+    with AuthorizationServer() as made:
+        yield made
+
+
+class Finder(logging.Handler):
+    """Looks for what nobody may see in whatever it is shown, every line of every log included."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.setFormatter(logging.Formatter("%(message)s"))
+        self.found: list[str] = []
+        self.seen = Counter[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not record.name.startswith("authlib"):  # the authorization server's own, which knows its tokens
+            self.look("log", self.format(record))
+
+    def look(self, kind: str, *shown: object) -> None:
+        for one in shown:
+            text = one if isinstance(one, str) else json.dumps(one, default=str)
+            self.seen[kind] += 1
+            if CANARY in text or SECRET in text:
+                self.found.append(f"{kind}: {text[:300]}")
+
+
+@pytest.fixture
+def finder() -> Iterator[Finder]:
+    made, root = Finder(), logging.getLogger()
+    level = root.level
+    root.addHandler(made)
+    root.setLevel(logging.DEBUG)
+    yield made
+    root.removeHandler(made)
+    root.setLevel(level)
+
+
+async def test_no_token_is_found_after_two_thousand_calls(
+    tmp_path: Path, server: AuthorizationServer, finder: Finder
+) -> None:
+    await play(tmp_path, server, finder, calls=2_000)
+
+
+@pytest.mark.long
+async def test_no_token_is_found_after_a_hundred_thousand_calls(
+    tmp_path: Path, server: AuthorizationServer, finder: Finder
+) -> None:
+    await play(tmp_path, server, finder, calls=100_000)
+
+
+async def play(folder: Path, server: AuthorizationServer, finder: Finder, *, calls: int) -> None:
+    chance = random.Random(19)
+    tools = Tools(folder / "project")
+    tools.write(TOOLS)
+    store = SqliteStore(folder / "store.db")
+    made = connections(server, store)
+    made.page = "/#/connections/"
+    many = 10_000_000
+    policy = {
+        "text": {"total_calls": many, "retrieval_calls": many, "turn_ms": many},
+        "identical_calls": many, "refusals": many, "empty_results": many,
+    }  # fmt: skip
+    outcomes: Counter[str] = Counter()
+    async with Runtime(tools.build(), store=store, connections=made, audit=folder / "audit", policy=policy) as runtime:
+        sessions = {person: await runtime.open_session(user=person) for person in PEOPLE}
+        listeners = [asyncio.create_task(_listen(session, finder)) for session in sessions.values()]
+        for done in range(0, calls, 20):
+            await _change(made, server, chance)
+            person = chance.choice(PEOPLE)
+            wishes = [
+                Call(chance.choice(("reads", "writes")), {"q": f"{chance.choice(WAYS)} {done + n}"}, f"c{done + n}")
+                for n in range(20)
+            ]
+            if chance.random() < 0.1:
+                await _through_a_model(runtime, sessions[person], wishes, finder, f"m{done}")
+            else:
+                await sessions[person].begin_turn(f"m{done}")
+                for answer in await sessions[person].call_many(wishes):
+                    finder.look("envelope", answer.to_dict())
+                    outcomes["ok" if answer.error is None else answer.error.type.value] += 1
+                await sessions[person].end_turn()
+        finder.look("metrics", runtime.metrics.to_json())
+        for listener in listeners:
+            listener.cancel()
+        await asyncio.gather(*listeners, return_exceptions=True)
+    for path in folder.rglob("*"):
+        if path.is_file() and "project" not in path.relative_to(folder).parts:
+            finder.look("file", path.read_bytes().decode("latin-1"))
+    assert finder.found == []
+    assert outcomes["ok"] > calls // 5, outcomes
+    assert min(outcomes["AUTH"], outcomes["INTERNAL"], outcomes["TRANSIENT"]) > calls // 50, outcomes
+    assert min(finder.seen[kind] for kind in ("log", "event", "envelope", "prompt", "metrics", "file")) > 0, finder.seen
+    assert sum(token.revoked for token in server.tokens) > 3, "some were refreshed or revoked on the way"
+
+
+async def _listen(session: Session, finder: Finder) -> None:
+    async for event in session.events():
+        finder.look("event", dict(event.data), repr(event))
+
+
+async def _through_a_model(
+    runtime: Runtime, session: Session, wishes: list[Call], finder: Finder, message: str
+) -> None:
+    model = PlayedModel([wishes, ["Done."]])
+    agent = TextAgent(runtime, model)
+    conversation = Conversation()
+    async for event in agent.run(session, conversation, "Look at my calendar.", message_id=message):
+        finder.look("agent", dict(event.data))
+    finder.look("prompt", *(repr(request) for request in model.requests))
+
+
+async def _change(made: Connections, server: AuthorizationServer, chance: random.Random) -> None:
+    """Now and then somebody connects, with a token that ends at once or later, or disconnects."""
+    person, what = chance.choice(PEOPLE), chance.random()
+    if what < 0.15:
+        server.life = chance.choice((30, 3600))
+        server.account = person
+        await connected(made, person)
+        server.life = 3600
+    elif what < 0.2:
+        await made.disconnect("", person, "example")

@@ -1,0 +1,350 @@
+"""Connections against a real authorization server: made once, by whom they were begun, refreshed once, revoked."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from urllib.parse import parse_qsl, urlsplit
+
+import httpx2
+import pytest
+from tests.identity.authorization_server import AuthorizationServer
+from tests.identity.kit import BACK, connected, connections, consent
+
+from handrail.contract.credentials import AuthorizationRefused, AuthorizationUnavailable, ConnectionNeeded
+from handrail.contract.errors import ErrorType, ToolError, UsageError
+from handrail.contract.store import Store
+from handrail.identity.connections import Connections
+from handrail.identity.vault import new_key
+from handrail.stores import MemoryStore
+
+
+@pytest.fixture
+def server() -> Iterator[AuthorizationServer]:
+    with AuthorizationServer() as made:
+        yield made
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    made = MemoryStore()
+    asyncio.run(made.open())
+    yield made
+    asyncio.run(made.close())
+
+
+def opens(server: AuthorizationServer, token: str) -> str | None:
+    """Whose resource a token opens."""
+    answer = httpx2.get(f"{server.issuer}/resource", headers={"Authorization": f"Bearer {token}"})
+    return answer.json()["account"] if answer.status_code == 200 else None
+
+
+async def test_a_connection_is_made_and_its_token_opens_the_resource(server: AuthorizationServer, store: Store) -> None:
+    made = connections(server, store)
+    await connected(made, "ana")
+    token = await made.token("", "ana", "example")
+    assert opens(server, token.value) == server.account
+    (state,) = await made.states("", "ana")
+    assert state.connected
+    assert set(state.scopes) == {"calendar", "calendar.write"}
+    assert token.value not in repr(token) + str(token) + repr(await store.credentials.get("", "ana", "example"))
+
+
+async def test_each_person_has_their_own_and_nobody_anothers(server: AuthorizationServer, store: Store) -> None:
+    made = connections(server, store)
+    server.account = "ana@calendar.example"
+    await connected(made, "ana")
+    server.account = "ben@calendar.example"
+    await connected(made, "ben")
+    assert opens(server, (await made.token("", "ana", "example")).value) == "ana@calendar.example"
+    assert opens(server, (await made.token("", "ben", "example")).value) == "ben@calendar.example"
+    for tenant, user in (("other", "ana"), ("", "eve"), ("", "Ana")):
+        with pytest.raises(ConnectionNeeded):
+            await made.token(tenant, user, "example")
+
+
+async def test_a_row_that_was_moved_to_another_user_cannot_be_opened(server: AuthorizationServer, store: Store) -> None:
+    from dataclasses import replace
+
+    made = connections(server, store)
+    await connected(made, "ana")
+    stored = await store.credentials.get("", "ana", "example")
+    assert stored is not None
+    await store.credentials.put(replace(stored, user="eve"))
+    with pytest.raises(ConnectionNeeded, match="cannot be read"):
+        await made.token("", "eve", "example")
+
+
+async def test_a_wrong_state_a_replayed_answer_and_a_stolen_code_are_refused(
+    server: AuthorizationServer, store: Store
+) -> None:
+    made = connections(server, store)
+    begun = await made.begin("", "ana", "example", redirect_uri=BACK, browser="b")
+    answer = consent(begun.url)
+    with pytest.raises(AuthorizationRefused, match="no connection that was begun"):
+        await made.complete({**answer, "state": "wrong"}, redirect_uri=BACK, browser="b")
+    # A thief has the code: with an authorization of their own it comes without its verifier.
+    theirs = await made.begin("", "eve", "example", redirect_uri=BACK, browser="e")
+    with pytest.raises(AuthorizationRefused, match="invalid_grant"):
+        await made.complete({**answer, "state": theirs.state}, redirect_uri=BACK, browser="e")
+    await made.complete(answer, redirect_uri=BACK, browser="b")
+    with pytest.raises(AuthorizationRefused, match="was used before"):
+        await made.complete(answer, redirect_uri=BACK, browser="b")
+    with pytest.raises(ConnectionNeeded):
+        await made.token("", "eve", "example")
+
+
+async def test_a_code_that_is_used_twice_at_the_server_is_refused_there(
+    server: AuthorizationServer, store: Store
+) -> None:
+    made = connections(server, store)
+    begun = await made.begin("", "ana", "example", redirect_uri=BACK, browser="b")
+    answer = consent(begun.url)
+    client = made._clients["example"]
+    with pytest.raises(AuthorizationRefused):
+        await client.exchange(code=answer["code"], verifier="x" * 60, redirect_uri=BACK)
+    await made.complete(answer, redirect_uri=BACK, browser="b")
+    with pytest.raises(AuthorizationRefused):
+        await client.exchange(code=answer["code"], verifier="x" * 60, redirect_uri=BACK)
+
+
+async def test_another_browser_cannot_complete_what_one_has_begun(server: AuthorizationServer, store: Store) -> None:
+    made = connections(server, store)
+    begun = await made.begin("", "eve", "example", redirect_uri=BACK, browser="eve's browser")
+    answer = consent(begun.url)  # Ana was sent eve's link, and allows it
+    with pytest.raises(AuthorizationRefused, match="Another browser"):
+        await made.complete(answer, redirect_uri=BACK, browser="ana's browser")
+    with pytest.raises(ConnectionNeeded):
+        await made.token("", "eve", "example")
+
+
+async def test_a_changed_redirect_is_refused_by_us_and_by_the_server(server: AuthorizationServer, store: Store) -> None:
+    made = connections(server, store)
+    begun = await made.begin("", "ana", "example", redirect_uri=BACK, browser="b")
+    answer = consent(begun.url)
+    with pytest.raises(AuthorizationRefused, match="another address"):
+        await made.complete(answer, redirect_uri="http://127.0.0.1:1/callback", browser="b")
+    begun = await made.begin("", "ana", "example", redirect_uri=BACK, browser="b")
+    code = consent(begun.url)["code"]
+    with pytest.raises(AuthorizationRefused, match="invalid_grant"):
+        await made._clients["example"].exchange(
+            code=code, verifier="v" * 60, redirect_uri="http://127.0.0.1:1/callback"
+        )
+    begun = await made.begin("", "ana", "example", redirect_uri="https://evil.example/cb", browser="b")
+    assert httpx2.get(begun.url).status_code == 400
+
+
+async def test_an_answer_of_another_issuer_or_of_none_is_refused(server: AuthorizationServer, store: Store) -> None:
+    made = connections(server, store)
+    for changed in ({"iss": "https://other.example"}, {}):
+        begun = await made.begin("", "ana", "example", redirect_uri=BACK, browser="b")
+        answer = {name: value for name, value in consent(begun.url).items() if name != "iss"}
+        with pytest.raises(AuthorizationRefused, match="come"):
+            await made.complete({**answer, **changed}, redirect_uri=BACK, browser="b")
+    assert not server.tokens
+
+
+async def test_what_a_person_denies_or_allows_in_part_connects_nothing(
+    server: AuthorizationServer, store: Store
+) -> None:
+    made = connections(server, store)
+    begun = await made.begin("", "ana", "example", redirect_uri=BACK, browser="b")
+    with pytest.raises(AuthorizationRefused, match="not allowed"):
+        await made.complete(consent(begun.url, "deny"), redirect_uri=BACK, browser="b")
+    server.granted = "calendar"
+    begun = await made.begin("", "ana", "example", redirect_uri=BACK, browser="b")
+    with pytest.raises(AuthorizationRefused, match=r"calendar\.write"):
+        await made.complete(consent(begun.url), redirect_uri=BACK, browser="b")
+    assert all(token.revoked for token in server.tokens)
+    assert await store.credentials.all_of("", "ana") == []
+
+
+async def test_an_authorization_that_takes_too_long_is_refused(server: AuthorizationServer) -> None:
+    now = [time.time_ns() // 1_000_000]
+    store = MemoryStore(clock=lambda: now[0])
+    await store.open()
+    made = connections(server, store)
+    begun = await made.begin("", "ana", "example", redirect_uri=BACK, browser="b")
+    now[0] += 11 * 60 * 1000
+    with pytest.raises(AuthorizationRefused, match="too late"):
+        await made.complete(consent(begun.url), redirect_uri=BACK, browser="b")
+    await store.close()
+
+
+async def test_fifty_calls_of_three_processes_refresh_once(server: AuthorizationServer, store: Store) -> None:
+    server.life = 30
+    processes = [connections(server, store) for _ in range(3)]
+    await connected(processes[0], "ana")
+    server.life = 3600
+    before = server.count("/token")
+    tokens = await asyncio.gather(*(processes[n % 3].token("", "ana", "example") for n in range(50)))
+    assert server.count("/token") - before == 1
+    assert len({one.value for one in tokens}) == 1
+    assert opens(server, tokens[0].value) == server.account
+
+
+async def test_a_call_that_is_given_up_does_not_lose_the_rotated_token(
+    server: AuthorizationServer, store: Store
+) -> None:
+    server.life = 1
+    made = connections(server, store)
+    await connected(made, "ana")
+    server.life = 3600
+    server.mishaps["/token"] = "slow 0.3"
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await made.token("", "ana", "example")
+    await asyncio.gather(*made._refreshing)
+    del server.mishaps["/token"]
+    assert opens(server, (await made.token("", "ana", "example")).value) == server.account
+    assert server.count("/token") == 2
+
+
+async def test_a_token_that_the_service_refuses_is_renewed(server: AuthorizationServer, store: Store) -> None:
+    made = connections(server, store)
+    await connected(made, "ana")
+    first = await made.token("", "ana", "example")
+    await made.refused("", "ana", "example", "another token")
+    assert (await made.token("", "ana", "example")).value == first.value
+    await made.refused("", "ana", "example", first.value)
+    second = await made.token("", "ana", "example")
+    assert second.value != first.value
+    assert opens(server, second.value) == server.account
+
+
+async def test_a_connection_that_was_revoked_at_the_service_is_needed_again(
+    server: AuthorizationServer, store: Store
+) -> None:
+    server.life = 1
+    made = connections(server, store)
+    await connected(made, "ana")
+    server.tokens[-1].revoked = True
+    with pytest.raises(ConnectionNeeded, match="has ended"):
+        await made.token("", "ana", "example")
+    (state,) = await made.states("", "ana")
+    assert not state.connected
+
+
+@pytest.mark.parametrize("mishap", ["html", "close", "500", "429"])
+async def test_a_service_that_fails_while_refreshing_loses_nothing(
+    server: AuthorizationServer, store: Store, mishap: str
+) -> None:
+    server.life = 1
+    now = [time.time()]
+    made = connections(server, store, now=lambda: now[0])
+    await connected(made, "ana")
+    now[0] += 2
+    server.mishaps["/token"] = mishap
+    with pytest.raises(ToolError) as refused:
+        await made.token("", "ana", "example")
+    assert refused.value.type is ErrorType.TRANSIENT
+    assert refused.value.retryable
+    assert "canary" not in str(refused.value)
+    del server.mishaps["/token"]
+    assert (await made.token("", "ana", "example")).value
+
+
+@pytest.mark.parametrize("path", ["/token", "/.well-known/oauth-authorization-server"])
+@pytest.mark.parametrize("mishap", ["html", "close", "503"])
+async def test_a_service_that_fails_while_connecting_connects_nothing(
+    server: AuthorizationServer, store: Store, path: str, mishap: str
+) -> None:
+    made = connections(server, store)
+    server.mishaps[path] = mishap
+    with pytest.raises(AuthorizationUnavailable):
+        await connected(made, "ana")
+    assert await store.credentials.all_of("", "ana") == []
+
+
+async def test_disconnecting_revokes_at_the_service_and_deletes_here(server: AuthorizationServer, store: Store) -> None:
+    made = connections(server, store)
+    await connected(made, "ana")
+    token = await made.token("", "ana", "example")
+    ended = await made.disconnect("", "ana", "example")
+    assert (ended.existed, ended.unrevoked) == (True, "")
+    assert opens(server, token.value) is None
+    with pytest.raises(ConnectionNeeded):
+        await made.token("", "ana", "example")
+    assert not (await made.disconnect("", "ana", "example")).existed
+
+
+async def test_what_cannot_be_revoked_is_deleted_and_said(server: AuthorizationServer, store: Store) -> None:
+    made = connections(server, store)
+    await connected(made, "ana")
+    server.mishaps["/revoke"] = "500"
+    ended = await made.disconnect("", "ana", "example")
+    assert "Remove the access in your account" in ended.unrevoked
+    assert await store.credentials.all_of("", "ana") == []
+
+
+async def test_a_refresh_that_ends_after_a_disconnection_brings_nothing_back(
+    server: AuthorizationServer, store: Store
+) -> None:
+    server.life = 1
+    made = connections(server, store)
+    await connected(made, "ana")
+    server.mishaps["/token"] = "slow 0.3"
+    refreshing = asyncio.create_task(made.token("", "ana", "example"))
+    await asyncio.sleep(0.1)
+    await made.disconnect("", "ana", "example")
+    with pytest.raises(ConnectionNeeded):
+        await refreshing
+    assert await store.credentials.all_of("", "ana") == []
+    assert all(token.revoked for token in server.tokens)
+
+
+async def test_keys_are_rotated_and_a_lost_key_is_said(server: AuthorizationServer, store: Store) -> None:
+    old, new = new_key(), new_key()
+    made = connections(server, store, keys=(old,))
+    await connected(made, "ana")
+    await connected(made, "ben")
+    both = connections(server, store, keys=(new, old))
+    assert await both.rotate() == 2
+    assert await both.rotate() == 0
+    fresh = connections(server, store, keys=(new,))
+    assert opens(server, (await fresh.token("", "ana", "example")).value) == server.account
+    with pytest.raises(ConnectionNeeded):
+        await made.token("", "ana", "example")
+    (state,) = await made.states("", "ana")
+    assert "HANDRAIL_CREDENTIALS_KEYS" in state.problem
+
+
+async def test_a_device_without_a_browser_is_connected_on_another_one(
+    server: AuthorizationServer, store: Store
+) -> None:
+    made = connections(server, store)
+    grant = await made.begin_device("ana", "example")
+    assert grant.address == f"{server.issuer}/device"
+    assert grant.device_code not in repr(grant)
+    waiting = asyncio.create_task(made.complete_device("", "ana", "example", grant))
+    await asyncio.sleep(1.3)
+    assert not waiting.done()
+    server.device_answers[grant.user_code] = (server.account, True)
+    assert (await waiting).connected
+    assert opens(server, (await made.token("", "ana", "example")).value) == server.account
+
+
+async def test_the_request_has_pkce_and_the_resource_and_nothing_secret(
+    server: AuthorizationServer, store: Store
+) -> None:
+    made = connections(server, store, resource="https://calendar.example/v1")
+    begun = await made.begin("", "ana", "example", redirect_uri=BACK, browser="b")
+    asked = dict(parse_qsl(urlsplit(begun.url).query))
+    assert asked["code_challenge_method"] == "S256"
+    assert asked["resource"] == "https://calendar.example/v1"
+    assert "secret" not in begun.url
+
+
+async def test_a_server_that_describes_itself_as_another_is_refused(server: AuthorizationServer, store: Store) -> None:
+    made = connections(server, store, issuer=f"{server.issuer}/")
+    with pytest.raises((AuthorizationRefused, AuthorizationUnavailable)):
+        await made.begin("", "ana", "example", redirect_uri=BACK, browser="b")
+
+
+async def test_a_session_without_a_user_and_an_unknown_connection_are_named(
+    server: AuthorizationServer, store: Store
+) -> None:
+    made: Connections = connections(server, store)
+    with pytest.raises(UsageError, match="has no user"):
+        await made.begin("", "", "example", redirect_uri=BACK, browser="b")
+    with pytest.raises(UsageError, match='no connection "gogle"; known are example'):
+        await made.begin("", "ana", "gogle", redirect_uri=BACK, browser="b")

@@ -1,0 +1,71 @@
+"""The client scenarios of the protocol's official conformance suite, each run against the gateway's own client."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scripts.node_packages import is_there, node
+from tests.mcp.test_conformance import SUITE
+
+CLIENT = Path(__file__).with_name("conformance_client.py")
+REQUIRED = SUITE.parent.parent / "requirements" / "2026-07-28.yaml"
+PASSING = {
+    "http-custom-headers",
+    "http-invalid-tool-headers",
+    "http-standard-headers",
+    "json-schema-ref-no-deref",
+    "request-metadata",
+    "sep-2322-client-request-state",
+    "tools_call",
+}
+NO_SIGN_IN = "auth/"
+"""These begin with a 401 and want the client to find the server that gives out tokens, register and sign in by itself. The
+gateway does none of this: a user's token comes from `[connections.NAME]`, and a 401 is an error of the call."""
+
+pytestmark = pytest.mark.skipif(
+    not is_there() and os.environ.get("CI") != "true", reason="the suite is not here; `make node` brings it"
+)
+
+
+def required() -> list[str]:
+    """The scored client scenarios of the revision."""
+    section = re.search(r"^client:\n((?:  - .+\n)+)", REQUIRED.read_text(encoding="utf-8"), re.M)
+    assert section is not None
+    return [line.removeprefix("  - ") for line in section[1].splitlines()]
+
+
+def passes(scenario: str, folder: Path) -> bool:
+    link = folder / "client.py"  # the suite takes the command apart at its spaces
+    if not link.exists():
+        link.symlink_to(CLIENT)
+        (folder / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
+        (folder / "python").chmod(0o700)
+    words = ["--command", "./python client.py", "--scenario", scenario, "--spec-version", "2026-07-28"]
+    made = subprocess.run(
+        [node(), str(SUITE), "client", *words],
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    said = re.search(r"OVERALL: (PASSED|FAILED)", made.stdout + made.stderr)
+    assert said is not None, made.stdout[-2000:] + made.stderr[-2000:]
+    return said[1] == "PASSED"
+
+
+@pytest.mark.parametrize("scenario", ["sep-2322-client-request-state"])
+def test_the_client_of_the_gateway_passes_a_scenario(tmp_path: Path, scenario: str) -> None:
+    assert passes(scenario, tmp_path)
+
+
+@pytest.mark.long
+def test_exactly_the_scenarios_without_a_sign_in_pass(tmp_path: Path) -> None:
+    scenarios = required()
+    assert len(scenarios) == 32
+    passed = {one for one in scenarios if passes(one, tmp_path)}
+    assert passed == PASSING
+    assert all(one.startswith(NO_SIGN_IN) for one in set(scenarios) - PASSING)

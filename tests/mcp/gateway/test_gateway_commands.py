@@ -1,0 +1,265 @@
+"""`handrail mcp add|list|inspect|update|test|import|wrap`: what they write, what they say, and what they leave alone."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import StdioServerParameters
+from mcp.client import Client
+from tests.cli.conftest import handrail  # noqa: F401  # the fixture
+from tests.mcp.gateway.conftest import LOOK, NOTE, Scripted
+
+from handrail.authoring.mcp.lock import read_lock
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "a project"
+    folder.mkdir()
+    (folder / "handrail.toml").write_text('# mine\n[audit]\ndirectory = "log"\n', encoding="utf-8")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def state(project: Path) -> dict[str, bytes]:
+    return {one.name: one.read_bytes() for one in project.iterdir() if one.is_file()}
+
+
+def test_a_server_is_added_pinned_shown_updated_and_called(project: Path, scripted: Scripted, handrail: Any) -> None:  # noqa: F811
+    added = handrail("mcp", "add", "box", "--trust-annotations", "--", *scripted.command)
+    assert added.code == 0, added.err
+    assert "box_note: writes, asks a person" in added.out
+    assert "box_look: reads, runs at once" in added.out
+    text = (project / "handrail.toml").read_text(encoding="utf-8")
+    assert text.startswith("# mine\n[audit]")
+    assert tomllib.loads(text)["mcp"]["servers"]["box"]["env"] == ["PATH", "HOME"]
+    assert handrail("build").code == 0
+    answer = handrail("call", "box_look", "--args", '{"text": "x"}')
+    assert json.loads(answer.out)["meta"]["external"] is True
+    assert handrail("mcp", "test").code == 0
+    assert "2 tools pinned" in handrail("mcp", "list").out
+    assert "arguments: text" in handrail("mcp", "inspect", "box").out
+
+    scripted.says(tools=[{**NOTE, "description": "Write two notes."}, LOOK])
+    before = state(project)
+    assert handrail("mcp", "test").code == 1
+    shown = handrail("mcp", "update", "box")
+    assert shown.code == 1
+    assert '"Write a note."' in shown.out
+    assert '"Write two notes."' in shown.out
+    assert state(project) == before, "nobody took it"
+    assert handrail("mcp", "update", "box", "--take").code == 0
+    assert read_lock(project)["box"].tools["note"]["description"] == "Write two notes."
+    assert handrail("mcp", "test").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["add", "x", "--", "no-such-command"], '"no-such-command" is not found'),
+        (["add", "x", "--", sys.executable, "-c", "print(1)"], "cannot be used"),
+        (["add", "x"], "Give either --url"),
+        (["add", "X Y", "--", "x"], "The name of a server"),
+        (["add", "x", "--url", "http://example.org/mcp"], "https address"),
+        (["add", "x", "--url", "https://u:p@example.org/mcp"], "https address"),
+        (["add", "x", "--prefix", "9-", "--", "x"], "letters, digits and underscores"),
+        (["inspect", "nobody"], 'no MCP server "nobody"'),
+        (["update", "nobody"], 'no MCP server "nobody"'),
+        (["test"], "no MCP servers"),
+        (["import", "missing.json"], "cannot be read"),
+        (["wrap"], "after --"),
+        (["wrap", "--", "no-such-command"], '"no-such-command" is not found'),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_changes_nothing(
+    project: Path,
+    handrail: Any,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    sentence: str,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(project.parent / "state"))
+    before = state(project)
+    said = handrail("mcp", *words)
+    assert said.code != 0
+    assert sentence in said.err
+    assert "Traceback" not in said.err
+    assert len(said.err.strip().splitlines()) <= 2
+    assert state(project) == before
+
+
+CLAUDE = {
+    "mcpServers": {
+        "filesystem": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/me"]},
+        "GitHub": {"command": "npx", "args": ["-y", "server-github"], "env": {"GITHUB_TOKEN": "ghp_verysecret123"}},
+        "remote": {"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer very-secret-token"}},
+        "leaky": {"command": "x", "args": ["--api-key", "verysecretkey"]},
+        "leakier": {"command": "x", "args": ["--token=verysecretkey"]},
+        "in the address": {"url": "https://example.org/mcp?api_key=verysecretkey"},
+        "plain http": {"url": "http://example.org/mcp"},
+        "broken": 5,
+    }
+}
+VSCODE = """{
+  // my servers
+  "servers": {
+    "time": {"type": "stdio", "command": "uvx", "args": ["mcp-server-time"],}, /* nice */
+    "asks": {"command": "x", "args": ["${input:key}"]},
+  },
+  "inputs": [{"id": "key", "type": "promptString", "password": true}],
+}"""
+
+
+def test_a_clients_file_is_taken_over_and_no_secret_is_copied(project: Path, handrail: Any) -> None:  # noqa: F811
+    file = project / "claude_desktop_config.json"
+    file.write_text(json.dumps(CLAUDE), encoding="utf-8")
+    said = handrail("mcp", "import", str(file))
+    assert said.code == 0, said.err
+    text = (project / "handrail.toml").read_text(encoding="utf-8")
+    servers = tomllib.loads(text)["mcp"]["servers"]
+    assert set(servers) == {"filesystem", "github", "remote"}
+    assert servers["github"]["env"] == ["PATH", "HOME", "GITHUB_TOKEN"]
+    assert servers["remote"]["headers"] == {"Authorization": "REMOTE_AUTHORIZATION"}
+    assert "GITHUB_TOKEN" in said.out
+    for place in (text, said.out, said.err):
+        assert "secret" not in place.replace("looks like a secret", "").lower()
+    assert said.out.count("is left out") == 5
+
+
+def test_a_file_that_has_grown_is_imported_again_for_its_new_servers(project: Path, handrail: Any) -> None:  # noqa: F811
+    file = project / "mcp.json"
+    servers = {"time": {"command": "uvx", "args": ["mcp-server-time"]}}
+    file.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    first = handrail("mcp", "import", "mcp.json")
+    assert "`handrail mcp update`" in first.out
+    assert 'annotations = "trust"' in first.out
+    before = (project / "handrail.toml").read_text(encoding="utf-8")
+    again = handrail("mcp", "import", "mcp.json")
+    assert again.code == 0, again.err
+    assert "time is left out: it is there already" in again.out
+    assert (project / "handrail.toml").read_text(encoding="utf-8") == before
+    servers["git"] = {"command": "uvx", "args": ["mcp-server-git"]}
+    file.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    third = handrail("mcp", "import", "mcp.json")
+    assert "time is left out: it is there already" in third.out
+    text = (project / "handrail.toml").read_text(encoding="utf-8")
+    assert text.startswith(before)
+    assert set(tomllib.loads(text)["mcp"]["servers"]) == {"time", "git"}
+
+
+def test_one_unusable_server_keeps_no_other_from_being_pinned_and_can_be_switched_off(
+    project: Path,
+    scripted: Scripted,
+    handrail: Any,  # noqa: F811
+) -> None:
+    good = f"[mcp.servers.good]\ncommand = {json.dumps(scripted.command)}\n"
+    bad = '[mcp.servers.bad]\ncommand = ["no-such-command"]\n'
+    (project / "handrail.toml").write_text(bad + good, encoding="utf-8")
+    taken = handrail("mcp", "update", "--take")
+    assert taken.code == 1
+    assert "bad: " in taken.err
+    assert "no-such-command" in taken.err
+    assert "good_look: writes, asks a person" in taken.out
+    assert "says that look only reads (readOnlyHint)" in taken.out
+    assert 'annotations = "trust" in [mcp.servers.good]' in taken.out
+    assert set(read_lock(project)) == {"good"}
+    stopped = handrail("build")
+    assert stopped.code != 0
+    assert "`enabled = false` in [mcp.servers.bad]" in stopped.err + stopped.out
+    (project / "handrail.toml").write_text(f"{bad}enabled = false\n{good}", encoding="utf-8")
+    assert handrail("build").code == 0
+    assert handrail("mcp", "update").code == 0
+    assert handrail("mcp", "test").code == 0
+    assert "switched off" in handrail("mcp", "list").out
+    assert handrail("mcp", "update", "bad").code == 1, "named, it is asked all the same"
+
+
+def test_a_server_that_says_what_only_reads_is_not_believed_unasked(
+    project: Path,
+    scripted: Scripted,
+    handrail: Any,  # noqa: F811
+) -> None:
+    added = handrail("mcp", "add", "box", "--", *scripted.command)
+    assert "box_look: writes, asks a person" in added.out
+    assert 'To believe it, write annotations = "trust" in [mcp.servers.box].' in added.out
+    believed = handrail("mcp", "add", "other", "--trust-annotations", "--", *scripted.command)
+    assert "To believe it" not in believed.out
+
+
+def test_the_files_of_editors_may_have_comments(project: Path, handrail: Any) -> None:  # noqa: F811
+    file = project / "mcp.json"
+    file.write_text(VSCODE, encoding="utf-8")
+    before = (project / "handrail.toml").read_bytes()
+    said = handrail("mcp", "import", "mcp.json", "--dry-run")
+    assert said.code == 0
+    assert 'command = ["uvx", "mcp-server-time"]' in said.out
+    assert (project / "handrail.toml").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"hello", b"[]", b"{}", b'{"mcpServers": []}', b"\xff\xfe\x00", b"[" * 100_000, b'{"servers": 5}']
+)
+def test_a_file_that_is_none_of_a_client_is_refused(project: Path, handrail: Any, content: bytes) -> None:  # noqa: F811
+    (project / "x.json").write_bytes(content)
+    before = state(project)
+    said = handrail("mcp", "import", "x.json")
+    assert said.code != 0
+    assert "Traceback" not in said.err
+    assert state(project) == before
+
+
+def test_a_wrapped_server_ends_without_an_error_when_its_client_leaves(tmp_path: Path, scripted: Scripted) -> None:
+    # The keys are looked at all the time, so that a look after the store is closed would be seen.
+    code = "import handrail.server.stored_keys as keys; keys.LOOK_SECONDS = 0; import handrail.cli; exit(handrail.cli.main())"
+    words = ["mcp", "wrap", "--folder", str(tmp_path / "wrapped"), "--name", "box", "--", *scripted.command]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=tmp_path,
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "console at http://127.0.0.1:" in ended.stderr
+    assert "ERROR" not in ended.stderr
+
+
+async def test_a_wrapped_server_is_governed_and_its_pins_hold_at_the_next_start(
+    tmp_path: Path, scripted: Scripted
+) -> None:
+    folder = tmp_path / "wrapped"
+    words = ["-m", "handrail", "mcp", "wrap", "--folder", str(folder), "--name", "box", "--", *scripted.command]
+    server = StdioServerParameters(command=sys.executable, args=words, cwd=tmp_path)
+    with (tmp_path / "errors").open("w") as errors:
+        from mcp.client.stdio import stdio_client
+
+        async with Client(stdio_client(server, errors)) as client:
+            assert {one.name for one in (await client.list_tools()).tools} >= {"note", "look"}
+            looked = await client.call_tool("look", {"text": "x"})
+            assert looked.structured_content is not None
+            assert looked.structured_content["ok"] is True
+            held = (await client.call_tool("note", {"text": "x"})).structured_content
+            assert held is not None
+            assert held["error"]["type"] == "CONFIRMATION_REQUIRED"
+            message = held["error"]["message"]
+            assert "/console/confirmation.html#" in message
+            assert "make the same call again" in message
+            assert "do not call" not in message
+        scripted.says(tools=[{**NOTE, "description": "Changed."}, {**LOOK, "description": "Changed too."}])
+        async with Client(stdio_client(server, errors)) as client:
+            refused = (await client.call_tool("look", {"text": "y"})).structured_content
+            assert refused is not None
+            assert refused["error"]["type"] == "CONFLICT"
+    assert scripted.calls() == []
+    said = (tmp_path / "errors").read_text(encoding="utf-8")
+    assert "console at http://127.0.0.1:" in said
+    assert f"its key is in {folder / 'console-key'}" in said
+    assert any((folder / "audit").iterdir())
+    await asyncio.sleep(0)

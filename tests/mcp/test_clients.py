@@ -1,0 +1,210 @@
+"""Clients of others, as their users use them: each lists, calls, and has one write confirmed by a person."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from scripts.node_packages import FOLDER, is_there, node
+from tests.mcp.served_project import KEY, Served, served
+from tests.mcp.test_retries import effects, project
+
+Call = Callable[[str, dict[str, Any]], Awaitable[str]]
+CONFIRMED = '''
+
+@tool(category="action", side_effects="writes", idempotent=False, requires_confirmation=True, preview="Pay {amount} euros")
+def pay(amount: int) -> str:
+    """Pay something.
+
+    Args:
+        amount: How much, in euros.
+    """
+    _note(f"paid {amount}")
+    return f"paid {amount}"
+'''
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory):
+    folder = project(tmp_path_factory.mktemp("clients"))
+    (folder / "notes.py").write_text((folder / "notes.py").read_text() + CONFIRMED)
+    made = subprocess.run(
+        [sys.executable, "-m", "handrail", "keys", "add", "laptop", "--user", "ana"],
+        cwd=folder, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    with served(folder, HANDRAIL_MCP_TRUSTED_CLIENTS="desk") as running:
+        running.key = made.stdout.strip()
+        running.folder = folder  # type: ignore[attr-defined]
+        yield running
+
+
+def envelope_in(text: str) -> dict[str, Any]:
+    """The envelope that a client gives to its model."""
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+@asynccontextmanager
+async def sdk(server: Served) -> AsyncIterator[tuple[list[str], Call]]:
+    from mcp import ClientSession
+    from mcp.client.streamable_http import streamable_http_client
+
+    http = httpx2.AsyncClient(headers=server.headers)
+    async with (
+        http,
+        streamable_http_client(server.mcp, http_client=http) as streams,
+        ClientSession(*streams[:2]) as client,
+    ):
+        await client.initialize()
+
+        async def call(name: str, args: dict[str, Any]) -> str:
+            return (await client.call_tool(name, args)).content[-1].text  # type: ignore[union-attr]
+
+        yield [tool.name for tool in (await client.list_tools()).tools], call
+
+
+@asynccontextmanager
+async def fastmcp(server: Served) -> AsyncIterator[tuple[list[str], Call]]:
+    from fastmcp import Client
+    from fastmcp.client.transports import StreamableHttpTransport
+
+    async with Client(StreamableHttpTransport(server.mcp, headers=server.headers)) as client:
+
+        async def call(name: str, args: dict[str, Any]) -> str:
+            return (await client.call_tool(name, args, raise_on_error=False)).content[-1].text  # type: ignore[union-attr]
+
+        yield [tool.name for tool in await client.list_tools()], call
+
+
+@asynccontextmanager
+async def openai_agents(server: Served) -> AsyncIterator[tuple[list[str], Call]]:
+    from agents.mcp import MCPServerStreamableHttp
+
+    async with MCPServerStreamableHttp(params={"url": server.mcp, "headers": server.headers}) as client:
+
+        async def call(name: str, args: dict[str, Any]) -> str:
+            return (await client.call_tool(name, args)).content[-1].text  # type: ignore[union-attr]
+
+        yield [tool.name for tool in await client.list_tools()], call
+
+
+@asynccontextmanager
+async def pydantic_ai(server: Served) -> AsyncIterator[tuple[list[str], Call]]:
+    from pydantic_ai.exceptions import ModelRetry
+    from pydantic_ai.mcp import MCPToolset
+
+    async with MCPToolset(server.mcp, headers=server.headers) as client:
+
+        async def call(name: str, args: dict[str, Any]) -> str:
+            try:
+                answer = await client.direct_call_tool(name, args)
+            except ModelRetry as failed:
+                return str(failed)
+            return answer if isinstance(answer, str) else json.dumps(answer)
+
+        yield [tool.name for tool in await client.list_tools()], call
+
+
+LANGCHAIN = """
+import asyncio, json, sys
+from langchain_mcp_adapters.client import MultiServerMCPClient
+from langchain_core.tools import ToolException
+
+async def main(address, headers, name, args):
+    server = {"transport": "streamable_http", "url": address, "headers": json.loads(headers)}
+    tools = {tool.name: tool for tool in await MultiServerMCPClient({"handrail": server}).get_tools()}
+    if not name:
+        return list(tools)
+    try:
+        answer = await tools[name].ainvoke(json.loads(args))
+    except ToolException as failed:
+        return str(failed)
+    return answer if isinstance(answer, str) else answer[-1]["text"]
+
+print(json.dumps(asyncio.run(main(*sys.argv[1:]))))
+"""
+
+
+@asynccontextmanager
+async def langchain(server: Served) -> AsyncIterator[tuple[list[str], Call]]:
+    """LangChain's adapter does not work with version 2 of the SDK, so it has an environment of its own."""
+    folder = FOLDER.parent / "langchain"
+    if not (folder / "langchain_mcp_adapters").is_dir():
+        wanted = ["langchain-mcp-adapters==0.3.1", "mcp<2"]
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), *wanted]
+        subprocess.run(pip, capture_output=True, check=True, timeout=300)
+
+    def run(name: str = "", args: str = "{}") -> Any:
+        made = subprocess.run(
+            [sys.executable, "-c", LANGCHAIN, server.mcp, json.dumps(server.headers), name, args],
+            env={**os.environ, "PYTHONPATH": str(folder)}, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert made.stdout, made.stderr
+        return json.loads(made.stdout)
+
+    async def call(name: str, args: dict[str, Any]) -> str:
+        return str(run(name, json.dumps(args)))
+
+    yield run(), call
+
+
+@asynccontextmanager
+async def inspector(server: Served) -> AsyncIterator[tuple[list[str], Call]]:
+    if not is_there() and os.environ.get("CI") != "true":
+        pytest.skip("the inspector is not here; `make node` brings it")
+    cli = (
+        FOLDER / "node_modules" / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
+    )
+
+    def run(*words: str) -> dict[str, Any]:
+        header = ["--header", f"Authorization: Bearer {server.key}"]
+        made = subprocess.run(
+            [node(), str(cli), "--cli", server.mcp, "--transport", "http", *header, *words],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert made.stdout, made.stderr
+        return json.loads(made.stdout)  # type: ignore[no-any-return]
+
+    async def call(name: str, args: dict[str, Any]) -> str:
+        given = [f"{key}={value}" for key, value in args.items()]
+        words = [word for one in given for word in ("--tool-arg", one)]
+        return str(run("--method", "tools/call", "--tool-name", name, *words)["content"][-1]["text"])
+
+    yield [tool["name"] for tool in run("--method", "tools/list")["tools"]], call
+
+
+CLIENTS = [sdk, fastmcp, openai_agents, pydantic_ai, inspector, langchain]
+
+
+@pytest.mark.parametrize("client", [*CLIENTS[:-1], pytest.param(langchain, marks=pytest.mark.long)])
+async def test_a_client_lists_calls_and_gets_a_write_that_a_person_approved(server: Served, client: Any) -> None:
+    amount = 100 + CLIENTS.index(client)
+    async with client(server) as (names, call):
+        assert {"echo", "pay", "send_note"} <= set(names)
+        assert envelope_in(await call("echo", {"text": "hello"}))["data"] == "hello"
+        held = await call("pay", {"amount": amount})
+        found = re.search(r"confirmation\.html#([\w-]+)", held)
+        assert found is not None, held
+        await answered(server, found[1])
+        outcome = envelope_in(await call("pay", {"amount": amount}))
+        assert outcome["data"] == f"paid {amount}"
+    assert effects(server.folder).count(f"paid {amount}") == 1  # type: ignore[attr-defined]
+
+
+async def answered(server: Served, confirmation: str, word: str = "approve") -> None:
+    """A person opens the link: with their own key, never with the client's."""
+    async with httpx2.AsyncClient(base_url=server.url) as person:
+        address = f"/api/confirmations/{confirmation}"
+        assert (await person.get(address, headers=server.headers)).status_code == 403
+        shown = (await person.get(address, headers={"Authorization": f"Bearer {KEY}"})).json()
+        body = {"token": shown["token"]}
+        refused = await person.post(f"{address}/{word}", json=body, headers=server.headers)
+        assert refused.status_code == 403
+        done = await person.post(f"{address}/{word}", json=body, headers={"Authorization": f"Bearer {KEY}"})
+        assert done.status_code == 200

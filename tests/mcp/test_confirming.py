@@ -1,0 +1,135 @@
+"""A held call through a client that is trusted to ask its user: the trusted preview, bound, once. Nothing else approves."""
+
+import asyncio
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import ElicitResult
+from tests.mcp.served_project import Served, served
+from tests.mcp.test_clients import CONFIRMED
+from tests.mcp.test_conformance import PROJECT
+from tests.mcp.test_retries import CLIENT, effects, headers_of, project
+
+ELICITS = {**CLIENT, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+TASKS = {**CLIENT, "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
+
+
+@pytest.fixture(scope="module")
+def trusted(tmp_path_factory: pytest.TempPathFactory):
+    folder = project(tmp_path_factory.mktemp("trusted"))
+    (folder / "notes.py").write_text((folder / "notes.py").read_text() + CONFIRMED)
+    with served(folder, HANDRAIL_MCP_TRUSTED_CLIENTS="given") as server:
+        yield server, folder
+
+
+async def send(server: Served, method: str, named: str, meta: Any = None, **params: Any) -> dict[str, Any]:
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta or ELICITS}}
+    headers = {**headers_of(server, named), "Mcp-Method": method}
+    async with httpx2.AsyncClient(timeout=30) as client:
+        answer: dict[str, Any] = (await client.post(server.mcp, json=body, headers=headers)).json()
+    return answer
+
+
+async def pay(server: Served, amount: int, **more: Any) -> dict[str, Any]:
+    return await send(server, "tools/call", "pay", name="pay", arguments={"amount": amount}, **more)
+
+
+def yes(approve: bool = True) -> dict[str, Any]:
+    return {"confirmation": {"action": "accept", "content": {"approve": approve}}}
+
+
+async def test_a_trusted_client_is_asked_with_the_preview_and_its_yes_runs_the_call_once(
+    trusted: tuple[Served, Path],
+) -> None:
+    server, folder = trusted
+    asked = (await pay(server, 5))["result"]
+    assert asked["resultType"] == "input_required"
+    assert asked["inputRequests"]["confirmation"]["params"]["message"].startswith("Pay 5 euros")
+    state = asked["requestState"]
+    answers = [await pay(server, 5, inputResponses=yes(), requestState=state) for _ in range(2)]
+    assert [answer["result"]["structuredContent"]["data"] for answer in answers] == ["paid 5", "paid 5"]
+    assert effects(folder).count("paid 5") == 1
+
+
+async def test_a_state_approves_only_the_call_that_it_was_made_for(trusted: tuple[Served, Path]) -> None:
+    server, folder = trusted
+    state = (await pay(server, 6))["result"]["requestState"]
+    other = await pay(server, 6_000, inputResponses=yes(), requestState=state)
+    assert other["error"]["code"] == -32602
+    forged = await pay(server, 6, inputResponses=yes(), requestState=state[:-4] + "AAAA")
+    assert forged["error"]["code"] == -32602
+    without = await pay(server, 6, inputResponses=yes())
+    assert without["result"]["resultType"] == "input_required"
+    assert not any(note in ("paid 6", "paid 6000") for note in effects(folder))
+
+
+async def test_a_no_runs_nothing(trusted: tuple[Served, Path]) -> None:
+    server, folder = trusted
+    state = (await pay(server, 7))["result"]["requestState"]
+    answer = (await pay(server, 7, inputResponses=yes(approve=False), requestState=state))["result"]
+    assert answer["structuredContent"]["error"]["type"] == "DECLINED"
+    assert "paid 7" not in effects(folder)
+
+
+async def test_a_client_of_the_handshake_era_is_asked_over_its_connection(trusted: tuple[Served, Path]) -> None:
+    server, folder = trusted
+    shown: list[str] = []
+
+    async def person(context: Any, params: Any) -> ElicitResult:
+        shown.append(params.message)
+        return ElicitResult(action="accept", content={"approve": True})
+
+    http = httpx2.AsyncClient(headers=server.headers)
+    async with (
+        http,
+        streamable_http_client(server.mcp, http_client=http) as streams,
+        ClientSession(*streams[:2], elicitation_callback=person) as client,
+    ):
+        await client.initialize()
+        answer = await client.call_tool("pay", {"amount": 8})
+    assert answer.structured_content["data"] == "paid 8"
+    assert len(shown) == 1
+    assert shown[0].startswith("Pay 8 euros")
+    assert effects(folder).count("paid 8") == 1
+
+
+async def test_a_held_call_is_a_task_for_a_client_that_knows_tasks(trusted: tuple[Served, Path]) -> None:
+    server, folder = trusted
+    made = (await pay(server, 9, meta=TASKS))["result"]
+    assert made["resultType"] == "task"
+    task = made["taskId"]
+    working = (await send(server, "tasks/get", task, meta=TASKS, taskId=task))["result"]
+    assert working["status"] == "working"
+    assert "confirmation.html#" in working["statusMessage"]
+    again = (await pay(server, 9))["result"]
+    done = await pay(server, 9, inputResponses=yes(), requestState=again["requestState"])
+    assert done["result"]["structuredContent"]["data"] == "paid 9"
+    ended = (await send(server, "tasks/get", task, meta=TASKS, taskId=task))["result"]
+    assert ended["status"] == "completed"
+    assert ended["result"]["structuredContent"]["data"] == "paid 9"
+    assert effects(folder).count("paid 9") == 1
+
+
+async def test_a_task_survives_the_server_that_began_it(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    with served(folder) as server:
+        arguments = {"seconds": 1, "label": "twice"}
+        made = await send(server, "tools/call", "slow_compute", meta=TASKS, name="slow_compute", arguments=arguments)
+        task = made["result"]["taskId"]
+        server.process.send_signal(signal.SIGKILL)
+    with served(folder) as server:
+        async with asyncio.timeout(30):
+            while True:
+                now = (await send(server, "tasks/get", task, meta=TASKS, taskId=task))["result"]
+                if now["status"] != "working":
+                    break
+                await asyncio.sleep(0.2)
+    assert now["status"] == "completed"
+    assert now["result"]["structuredContent"]["data"] == "computed twice"

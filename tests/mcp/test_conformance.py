@@ -1,0 +1,71 @@
+"""The protocol's official conformance suite, over a project of ours: every scenario runs through the governed pipeline."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from scripts.node_packages import FOLDER, is_there, node
+from tests.mcp.served_project import Served, served
+
+PROJECT = Path(__file__).parent / "conformance_project"
+SUITE = FOLDER / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+NOT_OURS = {"json-schema-2020-12", "http-custom-header-server-validation"}
+"""Pending in the suite itself: neither is scored, and both need tools whose schemas our build refuses."""
+
+pytestmark = pytest.mark.skipif(
+    not is_there() and os.environ.get("CI") != "true", reason="the suite is not here; `make node` brings it"
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory):
+    project = tmp_path_factory.mktemp("conformance") / "a project"
+    shutil.copytree(PROJECT, project, ignore=shutil.ignore_patterns("__pycache__"))
+    with served(project, open_to_all=True, HANDRAIL_SERVER_REQUESTS_PER_MINUTE="100000") as running:
+        yield running
+
+
+def run(server: Served, folder: Path, *words: str) -> dict[str, tuple[int, int]]:
+    """Each scenario that ran: how many of its checks passed, and how many failed."""
+    made = subprocess.run(
+        [node(), str(SUITE), "server", "--url", server.mcp, *words],
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    found = re.findall(r"^[✓✗] ([\w/.-]+): (\d+) passed, (\d+) failed", made.stdout, re.M)
+    assert found, made.stdout[-2000:] + made.stderr[-2000:]
+    return {name: (int(passed), int(failed)) for name, passed, failed in found}
+
+
+def alone(server: Served, folder: Path, name: str, version: str) -> bool:
+    """A scenario that failed beside others may be run once more by itself."""
+    made = subprocess.run(
+        [node(), str(SUITE), "server", "--url", server.mcp, "--scenario", name, "--spec-version", version, "--force"],
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return "0 failed" in made.stdout
+
+
+@pytest.mark.parametrize(("version", "scored"), [("2025-11-25", 30), ("2026-07-28", 37)])
+def test_every_scored_scenario_of_a_revision_passes(server: Served, tmp_path: Path, version: str, scored: int) -> None:
+    results = run(server, tmp_path, "--requirements", version)
+    tasks = {name: checks for name, checks in results.items() if name.startswith("tasks-")}
+    others = {
+        name for name in results if name in NOT_OURS or name in ("server-session-lifecycle", "server-sse-polling")
+    }
+    counted = set(results) - set(tasks) - others - {"http-header-validation"}
+    assert len(counted) == scored
+    failed = {name for name in {*counted, *tasks} if results[name][1] and not alone(server, tmp_path, name, version)}
+    assert failed == set()
+    if tasks:
+        assert sum(passed for passed, _ in tasks.values()) == 44

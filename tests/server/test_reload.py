@@ -1,0 +1,156 @@
+"""New tools in a real `handrail serve` that runs: rebuilt in development, deployed in production, and never half taken."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+
+import httpx2
+from tests.runtime.kit import FOUND, Tools, reading
+
+SETTINGS = '[agent]\nmodel = "demo"\n'
+NEWER = FOUND.replace('[args.get("q", "")]', '["newer"]')
+
+
+class Reloaded:
+    """A real server, its tools, and a client of it."""
+
+    def __init__(self, tools, process, client, environment):
+        self.tools, self.process, self.client, self.environment = tools, process, client, environment
+
+    async def open(self):
+        opened = (await self.client.post("/api/sessions", json={})).json()
+        return opened["sessionId"], {"X-Session-Token": opened["token"]}
+
+    async def call(self, session):
+        session_id, headers = session
+        body = {"args": {"q": "older"}, "sessionId": session_id}
+        return (await self.client.post("/api/tools/look/try", json=body, headers=headers)).json()
+
+    async def new_data(self):
+        """What the tool answers in a conversation that is opened now."""
+        return (await self.call(await self.open())).get("data")
+
+    async def until(self, data):
+        async with asyncio.timeout(60):
+            while await self.new_data() != {"results": [data]}:
+                await asyncio.sleep(0.1)
+
+    async def events(self, session, kind):
+        """The next event of a kind in a conversation, from its beginning."""
+        session_id, headers = session
+        wanted = {**headers, "Accept": "text/event-stream", "Last-Event-ID": "0"}
+        async with asyncio.timeout(60):
+            async with self.client.stream("GET", f"/api/sessions/{session_id}/events", headers=wanted) as stream:
+                is_next = False
+                async for line in stream.aiter_lines():
+                    if line == f"event: {kind}":
+                        is_next = True
+                    elif is_next and line.startswith("data: "):
+                        return json.loads(line.removeprefix("data: "))
+        raise AssertionError(f"no event {kind}")
+
+    async def run(self, *words):
+        done = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "handrail", *words),
+            cwd=self.tools.root,
+            env=self.environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await done.communicate()
+        return done.returncode, out.decode(), err.decode()
+
+
+@asynccontextmanager
+async def serving(tmp_path, **environment):
+    tools = Tools(tmp_path)
+    tools.write({"look": (reading(), FOUND)})
+    tools.rebuild()
+    (tmp_path / "handrail.toml").write_text(SETTINGS, "utf-8")
+    rest = {name: value for name, value in os.environ.items() if not name.startswith("HANDRAIL_")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "handrail", "serve", "--json", "--port", "0", "--new-key", "test"),
+        cwd=tmp_path,
+        env={**rest, **environment},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(90):
+            told = json.loads(await process.stdout.readline())
+        headers = {"Authorization": f"Bearer {told['key']}"}
+        async with httpx2.AsyncClient(base_url=told["url"], headers=headers, timeout=60) as client:
+            yield Reloaded(tools, process, client, {**rest, **environment})
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_in_development_a_changed_tool_is_used_by_the_next_conversation_and_offered_to_open_ones(tmp_path):
+    async with serving(tmp_path) as server:
+        before = await server.open()
+        assert (await server.call(before))["data"] == {"results": ["older"]}
+        server.tools.write({"look": (reading(), NEWER)})
+        told = await server.events(before, "tools_changed")
+        assert (told["ok"], told["changed"], told["outdated"]) == (True, ["look"], True)
+        assert await server.new_data() == {"results": ["newer"]}
+        assert (await server.call(before))["error"]["type"] == "CONFLICT"
+        session_id, headers = before
+        renewed = await server.client.post(f"/api/sessions/{session_id}/tools", headers=headers)
+        assert renewed.json() == {"version": told["version"]}
+        assert (await server.call(before))["data"] == {"results": ["newer"]}
+
+
+async def test_in_development_a_tool_that_does_not_build_is_named_and_the_old_one_stays(tmp_path):
+    async with serving(tmp_path) as server:
+        before = await server.open()
+        server.tools.write({"look": (reading(), "def execute(args, ctx):\n    return nothing_of_that_name\n")})
+        told = await server.events(before, "tools_changed")
+        assert told["ok"] is False
+        assert "The tools do not build; the old ones stay: look: " in told["message"]
+        assert {"severity": "error", "rule": "undefined-name"}.items() <= told["findings"][0].items()
+        assert (await server.call(before))["data"] == {"results": ["older"]}
+        assert await server.new_data() == {"results": ["older"]}
+
+
+async def test_in_production_open_sessions_keep_their_tools_when_new_ones_are_deployed(tmp_path):
+    async with serving(tmp_path, HANDRAIL_ENV="production") as server:
+        before = await server.open()
+        server.tools.write({"look": (reading(), NEWER)})
+        server.tools.rebuild()
+        await asyncio.sleep(1.2)  # longer than it takes to notice a change: nothing happens by itself
+        assert await server.new_data() == {"results": ["older"]}
+        code, out, err = await server.run("deploy")
+        assert (code, err) == (0, "")
+        assert "running servers take them for new sessions" in out
+        await server.until("newer")
+        assert (await server.call(before))["data"] == {"results": ["older"]}
+        session_id, headers = before
+        assert (await server.client.post(f"/api/sessions/{session_id}/tools", headers=headers)).status_code == 200
+        assert (await server.call(before))["data"] == {"results": ["newer"]}
+
+
+async def test_a_signal_deploys_too_and_a_broken_artifact_changes_nothing(tmp_path):
+    async with serving(tmp_path, HANDRAIL_ENV="production") as server:
+        good = server.tools.artifact.read_bytes()
+        server.tools.artifact.write_bytes(good[:-200])
+        code, out, err = await server.run("deploy")
+        assert (code, out) == (1, "")
+        assert len(err.splitlines()) == 1
+        server.process.send_signal(signal.SIGHUP)
+        lines = []
+        async with asyncio.timeout(30):
+            while not lines:
+                events = (await server.client.get("/api/audit")).json()["events"]
+                lines = [one for one in events if one["event"] == "registry_refused"]
+                await asyncio.sleep(0.05)
+        assert lines[0]["message"].startswith("The new tools cannot be used; the old ones stay: ")
+        assert await server.new_data() == {"results": ["older"]}
+        server.tools.artifact.write_bytes(good)
+        server.tools.write({"look": (reading(), NEWER)})
+        server.tools.rebuild()
+        server.process.send_signal(signal.SIGHUP)
+        await server.until("newer")

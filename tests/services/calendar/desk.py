@@ -1,0 +1,157 @@
+"""A host that books on a real CalDAV server, with Zoom and mail: its tools, its servers, and the person who approves."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from tests.services.calendar.bad_proxy import bad_proxy
+from tests.services.calendar.kit import NOW
+from tests.services.calendar.mail_server import mail_server
+from tests.services.calendar.radicale_server import PASSWORD, USER
+from tests.services.calendar.zoom_server import ACCOUNT, zoom_server
+
+import handrail_reference
+from handrail import Registry, Runtime
+from handrail.cli import main
+from handrail.contract.errors import ErrorType
+from handrail.registry.host_policy import HostPolicy, ToolPolicy
+from handrail_reference.services.calendar.opening import open_calendar
+
+TOOLS = tuple(f"calendar_{name}" for name in ("get_availability", "create_event", "update_event", "cancel_event"))
+LOOK, CREATE, UPDATE, CANCEL = TOOLS
+REFERENCE = Path(handrail_reference.__file__).parent / "tools"
+WORKER = Path(__file__).parent / "booking_worker.py"
+
+
+class World:
+    """The servers, and the settings of a host that uses them."""
+
+    def __init__(self, radicale, zoom, mail, dav_proxy, zoom_proxy):
+        self.radicale, self.zoom, self.mail = radicale, zoom, mail
+        self.dav_proxy, self.zoom_proxy = dav_proxy, zoom_proxy
+        self.settings = {
+            "backend": "caldav",
+            "caldav_url": dav_proxy.url,
+            "caldav_user": USER,
+            "caldav_password": PASSWORD,
+            "calendars": radicale.calendars("primary", "team"),
+            "time_zone": "Europe/Zagreb",
+            "meetings": "zoom",
+            "zoom_oauth_url": zoom_proxy.url,
+            "zoom_api_url": zoom_proxy.url,
+            **{f"zoom_{name}": value for name, value in ACCOUNT.items()},
+            "mail_host": "127.0.0.1",
+            "mail_port": mail.port,
+            "mail_security": "none",
+            "mail_from": "team@example.com",
+        }
+
+    def on_step(self, step):
+        self.dav_proxy.on_step = self.zoom_proxy.on_step = self.mail.on_step = step
+
+    def stored(self):
+        """The texts of all events on the server, as another program reads them."""
+        spaces = 'xmlns:C="urn:ietf:params:xml:ns:caldav" xmlns:D="DAV:"'
+        query = f"<C:calendar-query {spaces}><D:prop><C:calendar-data/></D:prop></C:calendar-query>"
+        return [
+            self.radicale.request("REPORT", address, query, {"Depth": "1", "Content-Type": "application/xml"})[1]
+            for address in self.settings["calendars"].values()
+        ]
+
+    def count(self):
+        return sum(text.count("BEGIN:VEVENT") for text in self.stored())
+
+
+@contextmanager
+def open_world(radicale):
+    with zoom_server() as zoom, mail_server() as mail, bad_proxy(radicale.port) as dav, bad_proxy(zoom.port) as zooming:
+        yield World(radicale, zoom, mail, dav, zooming)
+        assert zoom.violations == []
+
+
+def built(folder):
+    """An artifact with the calendar's tools and no others."""
+    artifact = folder / "tool_registry.json"
+    for name in TOOLS:
+        directory = name.replace("_", "-")
+        shutil.copytree(
+            REFERENCE / directory, folder / "tools" / directory, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    assert main(["build", "--strict", str(folder / "tools"), "-o", str(artifact)]) == 0
+    return artifact
+
+
+class Host:
+    """A session at a runtime, and the person who answers its requests."""
+
+    def __init__(self, runtime, calendar, session):
+        self.runtime, self.calendar, self.session = runtime, calendar, session
+        self.calls = 0
+
+    async def held(self, tool, args):
+        """The confirmation request that the person is shown."""
+        self.calls += 1
+        await self.session.begin_turn(f"turn_{self.calls}")
+        response = await self.session.call(tool, args, call_id=f"call_{self.calls}")
+        assert response.error.type is ErrorType.CONFIRMATION_REQUIRED, response.to_dict()
+        async for event in self.session.events():
+            if event.type == "confirmation":
+                return event.data
+        raise AssertionError("nobody was asked")
+
+    async def approved(self, tool, args):
+        request = await self.held(tool, args)
+        response = await self.runtime.approve(request["id"], token=request["token"])
+        assert response.ok, response.to_dict()
+        return request["preview"], response.data
+
+
+@asynccontextmanager
+async def open_host(world, artifact, folder, mode="text", session=None):
+    allowed = {"modes": ["text", "voice"], "reason": "The host lets people book by voice."}
+    policies = {name: ToolPolicy.from_dict(name, allowed) for name in TOOLS} if mode == "voice" else {}
+    registry = Registry.load(artifact, host=HostPolicy(tools=policies))
+    registry.lock()
+    calendar = open_calendar(folder, **world.settings)
+    calendar._clock = NOW.timestamp
+    store = f"sqlite:////{(folder / 'handrail.db').as_posix().lstrip('/')}"
+    try:
+        options = {"policy": {"lease_ms": 20}, "capabilities": {"calendar": calendar}}
+        async with Runtime(registry, store=store, **options) as runtime:
+            opened = await runtime.open_session(user="ana", mode=mode)
+            await opened.begin_turn("m1")
+            yield Host(runtime, calendar, opened)
+    finally:
+        await calendar.close()
+
+
+def approve_and_die(world, artifact, folder, request, at):
+    """Approve in a process of its own, which is killed when the servers have passed this step. How many steps there were."""
+    passed, lock = 0, threading.Lock()
+    process = subprocess.Popen(
+        [sys.executable, str(WORKER), str(artifact), str(folder), request["id"], request["token"]],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def step():
+        nonlocal passed
+        with lock:
+            passed += 1
+            if passed == at and process.poll() is None:
+                os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+
+    world.on_step(step)
+    try:
+        out, _ = process.communicate(json.dumps(world.settings), timeout=120)
+    finally:
+        world.on_step(lambda: None)
+    return passed, process.returncode, out

@@ -1,0 +1,120 @@
+"""A server that refuses: each time one sentence, writes say that the store is away, and what can be read is read."""
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+from tests.loopback_proxy import LoopbackProxy
+from tests.postgres_server import PostgresServer, postgres_server, standby_of
+from tests.stores.test_postgres import machines
+from tests.stores.values import claim, done
+
+from handrail.contract.errors import HandrailError, UsageError
+from handrail.contract.store import ClaimVerdict, StoreUnavailable
+from handrail.stores.postgres import PostgresStore
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> str:
+    return postgres.new_database()
+
+
+def _sentence(caught) -> str:
+    text = str(caught.value)
+    assert text.endswith(".")
+    assert "\n" not in text
+    return text
+
+
+async def _refusal(url: str, kind: type[HandrailError]) -> str:
+    """What a store says that cannot be opened."""
+    with pytest.raises(kind) as caught:
+        await _open(url)
+    return _sentence(caught)
+
+
+async def _open(url: str) -> None:
+    store = PostgresStore(url, limit_seconds=5)
+    try:
+        await store.open()
+        await store.register_owner("o1")
+    finally:
+        await store.close()
+
+
+async def test_a_wrong_password_is_said_without_it(url):
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("CREATE ROLE locked LOGIN PASSWORD 'right'")
+        rules = Path(db.execute("SHOW hba_file").fetchone()[0])
+        before = rules.read_text()
+        rules.write_text(f"local all locked scram-sha-256\n{before}")
+        db.execute("SELECT pg_reload_conf()")
+        try:
+            said = await _refusal(url.replace("postgres@", "locked:falsch@", 1), StoreUnavailable)
+            missing = await _refusal(url.replace("postgres@", "locked@", 1), StoreUnavailable)
+        finally:
+            rules.write_text(before)
+            db.execute("SELECT pg_reload_conf()")
+            db.execute("DROP ROLE locked")
+    assert said.endswith("does not take this password.")
+    assert "falsch" not in said
+    assert "asks for a password; put it into PGPASSWORD" in missing
+
+
+class Older(LoopbackProxy):
+    """The server says that it is of an older version."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        super().__init__()
+
+    async def connect(self, head):
+        return await asyncio.open_unix_connection(self._place)
+
+    async def down(self, reader, writer):
+        while data := await reader.read(65_536):
+            writer.write(data.replace(b"server_version\x0018", b"server_version\x0013"))
+
+
+async def test_a_server_that_is_too_old_is_refused(url):
+    place = f"{conninfo_to_dict(url)['host']}/.s.PGSQL.5432"
+    name = conninfo_to_dict(url)["dbname"]
+    with closing(Older(place)) as older:
+        said = await _refusal(f"postgresql://postgres@127.0.0.1:{older.port}/{name}?sslmode=disable", UsageError)
+    assert "is on PostgreSQL 13; 14 or newer is needed" in said
+
+
+async def test_a_standby_is_refused_and_a_claim_at_one_is_never_taken():
+    with postgres_server("wal_level=replica") as primary:
+        url = primary.new_database()
+        with standby_of(primary) as standby:
+            said = await _refusal(standby.url(conninfo_to_dict(url)["dbname"]), StoreUnavailable)
+    assert "may only be read; it is a standby" in said
+
+
+async def test_a_full_disk_stops_writes_and_nothing_that_is_read(url):
+    """The server itself reports it, as it does when it cannot extend a file."""
+    async with machines(url, "o1") as (store,):
+        first = await store.claim(claim("k1"))
+        assert first.verdict is ClaimVerdict.CLAIMED
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute(
+                """CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                   RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$"""
+            )
+            db.execute(
+                "CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON ledger FOR EACH ROW EXECUTE FUNCTION full_disk()"
+            )
+        for request in (store.claim(claim("k2")), store.finish(done("k1"))):
+            with pytest.raises(StoreUnavailable, match="its disk is full; make room") as caught:
+                await request
+            _sentence(caught)
+        row = await store.ledger_row("k1")
+        assert row is not None
+        assert await store.ledger_row("k2") is None
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute("DROP TRIGGER full_disk ON ledger")
+        assert (await store.claim(claim("k2"))).verdict is ClaimVerdict.CLAIMED
