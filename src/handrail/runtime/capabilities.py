@@ -228,6 +228,11 @@ class Secrets:
         port, tenant, user = self._whose(connection)
         await port.refused(tenant, user, connection, token)
 
+    def ask_to_connect(self, connection: str) -> None:
+        """The service takes no token of this connection, or wants another permission: the person is shown where to connect."""
+        port, _, _ = self._whose(connection)
+        self._want(port, connection)
+
     def _whose(self, connection: str) -> tuple[ConnectionsPort, str, str]:
         self._check()
         attempt = self._attempt

@@ -93,6 +93,8 @@ class Context:
     _attempt: Attempt
     _services: Mapping[str, Any]
     idempotency_key: str
+    since_deadline: float = 0.0
+    """In `reconcile`: the seconds since the call that it asks about had to be over; negative before that."""
     _progress: tuple[float, float] | None = None
     _ports: dict[str, Any] | None = None
 

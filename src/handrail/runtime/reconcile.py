@@ -33,7 +33,8 @@ async def reconcile(core: RuntimeCore, row: LedgerRow) -> LedgerRow:
     assert plan is not None
     attempt = Attempt(session, Call(name=row.tool), plan, session.enter_turn(row.turn, perf_counter()), perf_counter())
     attempt.args = orjson.loads(row.args)
-    context = Context(attempt, core.execution.capabilities, row.key)
+    elapsed = (await core.store.now() - row.created_at) / 1000
+    context = Context(attempt, core.execution.capabilities, row.key, since_deadline=elapsed - plan.timeout)
     returned = await core.runner.call_hook(tool.handler.reconcile, attempt.args, context, plan.timeout)
     if returned is None:
         return row
