@@ -37,6 +37,8 @@ class PersonalGoogle(GoogleServer):
         self.tokens = {}
         self.used: list[str] = []
         """The account of each request that was let in."""
+        self.takes: set[str] | None = {SCOPE}
+        """The scopes of every token; None where none is taken."""
         self._authority = authority
         self._local = threading.local()
 
@@ -48,9 +50,11 @@ class PersonalGoogle(GoogleServer):
         access = (headers.get("Authorization") or "").removeprefix("Bearer ")
         found = self._authority.token(access)
         if found is not None and found.access == access and not found.revoked and not found.is_expired():
-            self.tokens[access] = {SCOPE}
+            self.tokens[access] = self.takes or set()
         else:
             self.tokens.pop(access, None)
+        if self.takes is None:
+            self.tokens.clear()
         super()._check_token(described, headers)
         assert found is not None
         self._local.account = found.user
@@ -194,6 +198,23 @@ async def test_each_person_books_with_their_own_token_and_nobody_without_one(
 
         # No token is in what was written down.
         assert "canary" not in str(audited(desk.runtime))
+
+
+@pytest.mark.parametrize("takes", [None, {"https://www.googleapis.com/auth/calendar.other"}], ids=["none", "scope"])
+async def test_a_connection_that_the_service_does_not_take_is_auth_and_the_person_gets_the_link(
+    tmp_path: Path, authority: AuthorizationServer, takes: set[str] | None
+) -> None:
+    async with open_desk(tmp_path, authority) as desk:
+        await desk.connect("ana")
+        ana = await desk.runtime.open_session(user="ana")
+        desk.google.takes = takes
+        refused = await desk.look(ana)
+        assert kind(refused) == "AUTH"
+        assert LINK not in str(refused.to_dict())
+        link = await first_wanted(ana)
+        assert (link.link, link.tool_id, link.connection) == (LINK, LOOK, "example")
+        desk.google.takes = {SCOPE}
+        assert (await desk.look(ana)).ok
 
 
 async def test_a_token_that_was_revoked_at_the_service_is_refused_and_the_person_gets_the_link(

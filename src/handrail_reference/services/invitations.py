@@ -11,12 +11,13 @@ import re
 import smtplib
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP as MAIL_POLICY
 from email.utils import format_datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from icalendar import Calendar, Event
 from icalendar.prop import vCalAddress, vUri
@@ -37,6 +38,13 @@ _MAX_REASON = 200
 _BUSY = (421, 450, 451, 452)
 
 
+class Delivery(NamedTuple):
+    """Whom the server refused, and of whom nobody knows whether they were written to, with the reasons."""
+
+    refused: Mapping[str, str]
+    doubtful: Mapping[str, str]
+
+
 class InvitationPort(Protocol):
     @property
     def sender(self) -> str:
@@ -45,8 +53,8 @@ class InvitationPort(Protocol):
 
     async def send(
         self, event: BookedEvent, method: InvitationMethod, to: Sequence[str], message: str = ""
-    ) -> Mapping[str, str]:
-        """Write to them; whom the server refused, with its reason. `ToolError` if nobody was written to."""
+    ) -> Delivery:
+        """Write to them. `ToolError` if it is certain that nobody was written to."""
         ...
 
 
@@ -87,17 +95,18 @@ class MailInvitations:
 
     async def send(
         self, event: BookedEvent, method: InvitationMethod, to: Sequence[str], message: str = ""
-    ) -> Mapping[str, str]:
+    ) -> Delivery:
         mail = invitation(event, method, to, sender=self.sender, now=self._now(), message=message)
+        with suppress(_MaybeSent):
+            return Delivery(await asyncio.to_thread(self._deliver, mail, list(to)), {})
+        # Whoever has it already sees the same invitation, so the doubt may be settled by sending it again. Who is refused
+        # now may have got the first.
         try:
-            return await asyncio.to_thread(self._deliver, mail, list(to))
+            return Delivery({}, await asyncio.to_thread(self._deliver, mail, list(to)))
+        except ToolError as error:
+            return Delivery({}, dict.fromkeys(to, error.message.rstrip(".")))
         except _MaybeSent:
-            # Whoever has it already sees the same invitation, so the doubt may be settled by sending it again.
-            try:
-                return await asyncio.to_thread(self._deliver, mail, list(to))
-            except _MaybeSent:
-                reason = "the mail server did not say whether it took the message"
-                return dict.fromkeys(to, reason)
+            return Delivery({}, dict.fromkeys(to, "the mail server did not say whether it took the message"))
 
     def check(self) -> str:
         """What `handrail doctor` says: the server is greeted and signed in to; nothing is sent."""

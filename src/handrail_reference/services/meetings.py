@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 
 class Meeting(NamedTuple):
-    """`ref` is what its provider removes it by; empty where there is nothing to remove."""
+    """`ref` is what its provider removes it by; empty where there is nothing to remove. One that is not new was found."""
 
     provider: MeetingProvider
     link: str | None
     ref: str
+    is_new: bool = True
 
 
 NO_MEETING = Meeting("none", None, "")
@@ -39,10 +40,12 @@ class MeetingPort(Protocol):
         """A meeting that was made for this UID and has to be removed if its event is not there."""
         ...
 
-    async def move(self, ref: str, *, title: str, start: datetime, end: datetime) -> None: ...
+    async def move(self, ref: str, *, uid: str, title: str, start: datetime, end: datetime) -> None:
+        """`ToolError` if it was not made for this UID."""
+        ...
 
-    async def remove(self, ref: str) -> None:
-        """One that is gone already is removed."""
+    async def remove(self, ref: str, *, uid: str) -> None:
+        """One that is gone already is removed. `ToolError` if it was not made for this UID: it is somebody else's."""
         ...
 
     async def close(self) -> None: ...
@@ -59,10 +62,10 @@ class NoMeetings:
     async def find(self, uid: str) -> Meeting | None:
         return None
 
-    async def move(self, ref: str, *, title: str, start: datetime, end: datetime) -> None:
+    async def move(self, ref: str, *, uid: str, title: str, start: datetime, end: datetime) -> None:
         pass
 
-    async def remove(self, ref: str) -> None:
+    async def remove(self, ref: str, *, uid: str) -> None:
         pass
 
     async def close(self) -> None:

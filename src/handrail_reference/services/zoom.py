@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from handrail.errors import ConfigError, ErrorType, ToolError
-from handrail_reference.services.calendar.remote import Maybe, RemoteThreads, bounded, transient
+from handrail_reference.services.calendar.remote import Maybe, RemoteThreads, bounded, is_certain, transient
 from handrail_reference.services.meetings import Meeting
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class ZoomMeetings:
     async def make(self, draft: Draft) -> Meeting:
         there = await self.find(draft.uid)
         if there is not None:
-            return there
+            return there._replace(is_new=False)
         body = {
             "topic": draft.title,
             "type": 2,
@@ -89,9 +89,13 @@ class ZoomMeetings:
             status, answer = await self._send("POST", "/v2/users/me/meetings", body)
         except Maybe as doubt:
             return await self._looked(draft.uid, doubt)
-        if status != 201:
+        if is_certain(status):
             raise _refused(status, answer)
         try:
+            if status != 201:  # it may fail when the meeting is made
+                raise Maybe(_refused(status, answer))
+            if not _is_for(draft.uid, answer):
+                raise Maybe(_nonsense())
             return _meeting(answer)
         except Maybe as doubt:
             return await self._looked(draft.uid, doubt)
@@ -102,17 +106,32 @@ class ZoomMeetings:
         except Maybe as doubt:
             raise doubt.why from None
 
-    async def move(self, ref: str, *, title: str, start: datetime, end: datetime) -> None:
+    async def move(self, ref: str, *, uid: str, title: str, start: datetime, end: datetime) -> None:
+        if not await self._is_there(ref, uid):
+            raise ToolError(ErrorType.NOT_FOUND, "Zoom has no such meeting any more.")
         status, answer = await self._sure(
             "PATCH", f"/v2/meetings/{_number(ref)}", {"topic": title, **_when(start, end)}
         )
         if status not in (200, 204):
             raise _refused(status, answer)
 
-    async def remove(self, ref: str) -> None:
+    async def remove(self, ref: str, *, uid: str) -> None:
+        if not await self._is_there(ref, uid):
+            return
         status, answer = await self._sure("DELETE", f"/v2/meetings/{_number(ref)}")
         if status not in (200, 204, 404):
             raise _refused(status, answer)
+
+    async def _is_there(self, ref: str, uid: str) -> bool:
+        """Whether there is such a meeting; an event may name somebody else's, which is left alone."""
+        status, answer = await self._sure("GET", f"/v2/meetings/{_number(ref)}")
+        if status == 404:
+            return False
+        if status != 200:
+            raise _refused(status, answer)
+        if not _is_for(uid, answer):
+            raise ToolError(ErrorType.PERMANENT, "Zoom has another's meeting under this number, which was left alone.")
+        return True
 
     async def _sure(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
         """A request that may be sent twice without harm; in doubt it is."""
@@ -136,14 +155,14 @@ class ZoomMeetings:
         return found
 
     async def _find(self, uid: str) -> Meeting | None:
-        reference, page = _reference(uid), ""
+        page = ""
         for _ in range(_MAX_PAGES):
             query = urlencode({"type": "scheduled", "page_size": 300, **({"next_page_token": page} if page else {})})
             status, answer = await self._send("GET", f"/v2/users/me/meetings?{query}")
             if status != 200 or not isinstance(answer.get("meetings"), list):
                 raise _refused(status, answer)
             for one in answer["meetings"]:
-                if isinstance(one, dict) and reference in str(one.get("agenda", "")):
+                if isinstance(one, dict) and _is_for(uid, one):
                     return _meeting(one)
             page = str(answer.get("next_page_token") or "")
             if not page:
@@ -189,9 +208,7 @@ class ZoomMeetings:
             with self._opener.open(request, timeout=self._timeout) as answer:
                 return answer.status, _parsed(answer.read(_MAX_BYTES + 1), answer.status)
         except urllib.error.HTTPError as error:
-            with error:
-                text = _parsed(error.read(_MAX_BYTES), error.code)
-            return error.code, {**text, "retry_after": error.headers.get("Retry-After")}
+            return error.code, {**_explanation(error), "retry_after": error.headers.get("Retry-After")}
         except urllib.error.URLError as error:
             if isinstance(error.reason, ConnectionRefusedError) or "gaierror" in type(error.reason).__name__:
                 raise transient("Zoom does not answer.") from None
@@ -205,6 +222,19 @@ class _StayAtZoom(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *words: Any, **more: Any) -> None:
         return None
+
+
+def _explanation(error: urllib.error.HTTPError) -> Any:
+    """What the body of a failure says, if it can be read: the status says enough."""
+    with error:
+        try:
+            return _parsed(error.read(_MAX_BYTES), error.code)
+        except (OSError, HTTPException, Maybe):
+            return {}
+
+
+def _is_for(uid: str, meeting: Mapping[str, Any]) -> bool:
+    return _reference(uid) in str(meeting.get("agenda", ""))
 
 
 def _reference(uid: str) -> str:
@@ -229,7 +259,7 @@ def _meeting(answer: Any) -> Meeting:
 
 
 def _number(ref: str) -> str:
-    if not ref.isdigit():
+    if not (ref.isascii() and ref.isdigit()):
         raise ToolError(ErrorType.PERMANENT, "The event names no Zoom meeting that could be changed.")
     return ref
 

@@ -45,6 +45,32 @@ def status(code: int, text: bytes = b"", **headers: str) -> Any:
     return answer
 
 
+def done_then(code: int, text: bytes = b"", **headers: str) -> Any:
+    """The service did it, and the answer is another."""
+
+    def answer(handler: Any, forward: Any) -> None:
+        forward()
+        status(code, text, **headers)(handler, forward)
+
+    answer.__name__ = f"done_then_{code}"
+    return answer
+
+
+def broken_body(code: int) -> Any:
+    """A status whose text breaks off within a chunk, and nothing was done."""
+
+    def answer(handler: Any, forward: Any) -> None:
+        handler.send_response(code)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        handler.wfile.write(b"ff\r\nabc")
+        handler.wfile.flush()
+        handler.hang_up()
+
+    answer.__name__ = f"broken_body_{code}"
+    return answer
+
+
 def html(handler: Any, forward: Any) -> None:
     handler.reply(200, {"Content-Type": "text/html"}, HTML)
 

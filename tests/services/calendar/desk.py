@@ -113,13 +113,16 @@ class Host:
 
 
 @asynccontextmanager
-async def open_host(world, artifact, folder, mode="text", session=None):
+async def open_host(world, artifact, folder, mode="text", settling_seconds=0.0, **limits):
+    """`settling_seconds` of the calendar; what killed processes have asked for is over."""
     allowed = {"modes": ["text", "voice"], "reason": "The host lets people book by voice."}
-    policies = {name: ToolPolicy.from_dict(name, allowed) for name in TOOLS} if mode == "voice" else {}
+    limits = {**(allowed if mode == "voice" else {}), **limits}
+    policies = {name: ToolPolicy.from_dict(name, {**limits, "reason": allowed["reason"]}) for name in TOOLS if limits}
     registry = Registry.load(artifact, host=HostPolicy(tools=policies))
     registry.lock()
     calendar = open_calendar(folder, **world.settings)
     calendar._clock = NOW.timestamp
+    calendar.settling_seconds = settling_seconds
     store = f"sqlite:////{(folder / 'handrail.db').as_posix().lstrip('/')}"
     try:
         options = {"policy": {"lease_ms": 20}, "capabilities": {"calendar": calendar}}

@@ -9,12 +9,15 @@ from tests.services.calendar.bad_proxy import (
     closed_after,
     closed_before,
     cut_short,
+    done_then,
     html,
     slow,
     slow_after,
     status,
 )
 from tests.services.calendar.test_calendar_conformance import ASKED, at, draft
+from tests.services.calendar.test_invitations import Crashed, crash, mail_of
+from tests.services.calendar.test_zoom import meetings_of
 
 from handrail.contract.errors import ConfigError, ErrorType, ToolError
 from handrail_reference.services.calendar.caldav_client import CalDavClient
@@ -58,9 +61,10 @@ REFUSALS = {
 async def test_a_refusal_is_passed_on_and_nothing_was_done(proxied, name):
     proxy, calendar, direct = proxied
     fault, kind, says, wait = REFUSALS[name]
+    details = name == "forbidden"  # which may also mean that there is no report of free and busy times
     for method, asked in (
         ("PUT", lambda: calendar.create(draft())),
-        ("REPORT", lambda: calendar.availability(**{**ASKED, "calendars": ["primary"]})),
+        ("REPORT", lambda: calendar.availability(**{**ASKED, "calendars": ["primary"]}, details=details)),
     ):
         proxy.plan(method, fault)
         with pytest.raises(ToolError, match=says) as caught:
@@ -70,7 +74,9 @@ async def test_a_refusal_is_passed_on_and_nothing_was_done(proxied, name):
 
 
 @pytest.mark.parametrize(
-    "fault", [closed_before, closed_after, cut_short, slow_after, status(502)], ids=lambda one: one.__name__
+    "fault",
+    [closed_before, closed_after, cut_short, slow_after, status(502), *map(done_then, (403, 500, 502, 503, 504, 507))],
+    ids=lambda one: one.__name__,
 )
 async def test_in_doubt_it_is_written_again_and_once(proxied, fault):
     proxy, calendar, direct = proxied
@@ -82,6 +88,35 @@ async def test_in_doubt_it_is_written_again_and_once(proxied, fault):
     moved = await calendar.update(made.event_id, EventChange(start=at(9), end=at(10)), key="k1", etag=made.etag)
     assert moved.start == at(9)
     assert moved.sequence == 1
+
+
+SILENT = [status(500), status(503), html]
+
+
+@pytest.mark.parametrize("look", SILENT, ids=["failing", "away", "html"])
+async def test_a_write_that_failed_and_cannot_be_looked_for_is_an_unknown_outcome(proxied, look):
+    proxy, calendar, _ = proxied
+    proxy.plan("PUT", done_then(500))
+    proxy.plan("GET", look)
+    with pytest.raises(OutcomeUnknown):
+        await calendar.create(draft())
+    made = await calendar.settle_creation(draft())
+    assert made.start == at(14)
+    proxy.plan("PUT", done_then(500))
+    proxy.plan("GET", None, None, look)
+    with pytest.raises(OutcomeUnknown):
+        await calendar.update(made.event_id, EventChange(title="Retro"), key="k1")
+    assert (await calendar.settle_change(made.event_id, key="k1")).title == "Retro"
+
+
+async def test_a_change_that_failed_and_was_not_made_is_said_so(proxied):
+    proxy, calendar, direct = proxied
+    made = await calendar.create(draft())
+    proxy.plan("PUT", status(500))
+    with pytest.raises(ToolError, match=r"failed \(500\)") as caught:
+        await calendar.update(made.event_id, EventChange(title="Retro"), key="k1")
+    assert (caught.value.type, caught.value.partial_side_effects) == (ErrorType.TRANSIENT, False)
+    assert (await direct.get(made.event_id)).etag == made.etag
 
 
 async def test_what_stays_in_doubt_is_an_unknown_outcome_and_looking_settles_it(proxied):
@@ -141,25 +176,119 @@ async def test_an_event_of_somebody_else_at_the_address_is_a_conflict(proxied, r
     assert caught.value.type is ErrorType.PERMANENT
 
 
-async def test_the_same_uid_at_another_address_is_found_there(proxied, radicale_server):
-    _, calendar, direct = proxied
+@pytest.mark.parametrize(
+    ("uid", "place", "fault"),
+    [
+        ("another", "c0ffee01.ics", None),
+        ("c0ffee01", "c0ffee01.ics", None),
+        ("c0ffee01", "c0ffee01.ics", status(500)),
+        ("c0ffee01", "elsewhere.ics", None),
+        ("c0ffee01", "elsewhere.ics", status(403)),
+    ],
+    ids=["address", "both", "both, 500", "UID", "UID, 403"],
+)
+async def test_an_event_of_somebody_else_is_never_taken_for_the_booking(
+    proxied, radicale_server, zoom, mail, uid, place, fault
+):
+    proxy, calendar, direct = proxied
+    calendar._meetings, calendar._mail = meetings_of(zoom.url), mail_of(mail)
     address = direct._addresses["primary"].removeprefix(radicale_server.url.rstrip("/"))
-    text = ANOTHER.decode().replace("UID:another", "UID:c0ffee01\r\nDTSTAMP:20260101T000000Z\r\nDTEND:20260113T143000Z")
-    assert radicale_server.request("PUT", f"{address}elsewhere.ics", text, {"Content-Type": "text/calendar"})[0] == 201
+    theirs = f"UID:{uid}\r\nDTSTAMP:20260101T000000Z\r\nDTEND:20260113T143000Z\r\nATTENDEE:mailto:boss@example.com"
+    text = ANOTHER.decode().replace("UID:another", theirs)
+    assert radicale_server.request("PUT", f"{address}{place}", text, {"Content-Type": "text/calendar"})[0] == 201
+    booking = draft(with_meeting=True, attendees=("ana@example.com",))
+    proxy.plan("PUT", fault)
+    with pytest.raises(ToolError, match="Another event") as caught:
+        await calendar.create(booking)
+    assert (caught.value.type, caught.value.partial_side_effects) == (ErrorType.CONFLICT, False)
+    assert zoom.meetings == {}
+    await calendar._meetings.make(booking)  # left by a crash
+    assert await calendar.settle_creation(booking) is None
+    assert (zoom.meetings, mail.mails) == ({}, [])
+    assert "boss@example.com" in radicale_server.request("GET", f"{address}{place}")[1]
+
+
+async def test_an_event_that_another_program_has_moved_to_its_own_address_is_found_there(proxied, radicale_server):
+    _, calendar, direct = proxied
     made = await calendar.create(draft())
-    assert made.end == at(14, 30)
-    moved = await calendar.update(made.event_id, EventChange(title="Moved"), key="k1", etag=made.etag)
+    address = direct._addresses["primary"].removeprefix(radicale_server.url.rstrip("/"))
+    words = {"Destination": f"{radicale_server.url.rstrip('/')}{address}elsewhere.ics"}
+    assert radicale_server.request("MOVE", f"{address}c0ffee01.ics", "", words)[0] == 201
+    again = await calendar.create(draft())
+    assert (again.event_id, again.title) == (made.event_id, made.title)
+    moved = await calendar.update(again.event_id, EventChange(title="Moved"), key="k1", etag=again.etag)
     assert (moved.title, (await direct.find("c0ffee01")).title) == ("Moved", "Moved")
 
 
-async def test_a_server_that_schedules_invites_by_itself(proxied):
+SCHEDULING = {"DAV": "1, 2, 3, calendar-access, calendar-auto-schedule"}
+
+
+def _properties(tag, href):
+    """The answer to a PROPFIND for one property."""
+    text = (
+        '<D:multistatus xmlns:D="DAV:" xmlns:C="urn:ietf:params:xml:ns:caldav"><D:response><D:href>/x/</D:href><D:propstat>'
+        f"<D:prop><{tag}><D:href>{href}</D:href></{tag}></D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>"
+        "</D:multistatus>"
+    )
+    return status(207, text.encode(), Content_Type="application/xml")
+
+
+@pytest.mark.parametrize("given", ["by the host", "by the server"])
+async def test_a_server_that_schedules_invites_by_itself(proxied, radicale_server, given):
     proxy, calendar, direct = proxied
-    proxy.headers = {"DAV": "1, 2, 3, calendar-access, calendar-auto-schedule"}
+    proxy.headers = SCHEDULING
+    if given == "by the host":
+        calendar._organizer = "team@example.com"
+    else:
+        mails = _properties("C:calendar-user-address-set", "mailto:team@example.com")
+        proxy.plan("PROPFIND", _properties("D:current-user-principal", "/ana/"), mails)
     made = await calendar.create(draft(attendees=("ana@example.com",)))
     assert (made.invitations, made.invited) == ("service", ("ana@example.com",))
+    address = direct._addresses["primary"].removeprefix(radicale_server.url.rstrip("/"))
+    assert "ORGANIZER:mailto:team@example.com" in radicale_server.request("GET", f"{address}c0ffee01.ics")[1]
     gone = await calendar.cancel(made.event_id, key="k1")
     assert gone.cancelled
     assert await direct.find("c0ffee01") is None
+
+
+async def test_the_meeting_of_an_event_that_a_killed_cancellation_has_deleted_is_removed(proxied, zoom, monkeypatch):
+    proxy, calendar, _ = proxied
+    proxy.headers = SCHEDULING
+    calendar._organizer, calendar._meetings = "team@example.com", meetings_of(zoom.url)
+    made = await calendar.create(draft(with_meeting=True, attendees=("ana@example.com",)))
+    with monkeypatch.context() as dying:
+        dying.setattr(calendar._meetings, "remove", crash)
+        with pytest.raises(Crashed):
+            await calendar.cancel(made.event_id, key="k1")
+    assert len(zoom.meetings) == 1
+    assert await calendar.settle_cancellation(made.event_id, key="k1") == (True, None)
+    assert zoom.meetings == {}
+
+
+@pytest.mark.parametrize("principal", [None, status(403), status(404)], ids=["no mail address", "403", "404"])
+async def test_a_server_that_invites_in_nobodys_name_invites_nobody(proxied, mail, principal):
+    proxy, calendar, _ = proxied
+    proxy.headers = SCHEDULING
+    proxy.plan("PROPFIND", principal)
+    assert (await calendar.arrangements(with_meeting=False)).invitations == "none"
+    made = await calendar.create(draft(attendees=("ana@example.com",)))
+    assert (made.invitations, made.invited) == ("none", ())
+    calendar._mail = mail_of(mail)
+    again = await calendar.create(draft("c0ffee02", attendees=("ana@example.com",)))
+    assert (again.invitations, again.invited, len(mail.mails)) == ("mail", ("ana@example.com",), 1)
+    calendar._invitations = "service"
+    with pytest.raises(ToolError, match="organizer") as caught:
+        await calendar.create(draft("c0ffee03", attendees=("ana@example.com",)))
+    assert caught.value.type is ErrorType.PERMANENT
+
+
+@pytest.mark.parametrize("code", [400, 403, 501])
+async def test_a_server_without_free_busy_is_asked_for_events(proxied, code):
+    proxy, calendar, _ = proxied
+    await calendar.create(draft())
+    proxy.plan("REPORT", status(code))
+    found = await calendar.availability(**{**ASKED, "calendars": ["primary"]})
+    assert [(one.start, one.end, one.title) for one in found.busy] == [(at(14), at(15), None)]
 
 
 async def test_an_address_that_is_no_calendar_server_is_named(proxied):

@@ -10,6 +10,7 @@ from tests.services.calendar.bad_proxy import (
     closed_after,
     closed_before,
     cut_short,
+    done_then,
     html,
     slow,
     slow_after,
@@ -74,7 +75,9 @@ async def test_a_refusal_is_passed_on_and_nothing_was_done(proxied, name):
 
 
 @pytest.mark.parametrize(
-    "fault", [closed_before, closed_after, cut_short, slow_after, status(502)], ids=lambda one: one.__name__
+    "fault",
+    [closed_before, closed_after, cut_short, slow_after, status(502), *map(done_then, (403, 500, 502, 503, 504))],
+    ids=lambda one: one.__name__,
 )
 async def test_in_doubt_it_is_written_again_and_once(proxied, fault):
     proxy, calendar, google = proxied
@@ -88,6 +91,61 @@ async def test_in_doubt_it_is_written_again_and_once(proxied, fault):
     proxy.plan("DELETE", fault)
     await calendar.cancel(made.event_id, key="k2", etag=moved.etag)
     assert [kind for kind, _, _ in google.mails] == ["invitation", "update", "cancellation"]
+
+
+@pytest.mark.parametrize("look", [status(500), status(503), html], ids=["failing", "away", "html"])
+async def test_a_write_that_failed_and_cannot_be_looked_for_is_an_unknown_outcome(proxied, look):
+    proxy, calendar, _ = proxied
+    proxy.plan("POST", done_then(500))
+    proxy.plan("GET", look)
+    with pytest.raises(OutcomeUnknown):
+        await calendar.create(draft())
+    made = await calendar.settle_creation(draft())
+    assert made.start == at(14)
+    proxy.plan("PATCH", done_then(500))
+    proxy.plan("GET", None, look)
+    with pytest.raises(OutcomeUnknown):
+        await calendar.update(made.event_id, EventChange(title="Retro"), key="k1")
+    assert (await calendar.settle_change(made.event_id, key="k1")).title == "Retro"
+
+
+async def test_a_change_or_cancellation_that_failed_and_was_not_made_is_said_so(proxied):
+    proxy, calendar, google = proxied
+    made = await calendar.create(draft())
+    for method, asked in (
+        ("PATCH", lambda: calendar.update(made.event_id, EventChange(title="Retro"), key="k1")),
+        ("DELETE", lambda: calendar.cancel(made.event_id, key="k2")),
+    ):
+        proxy.plan(method, refusal(500, "backendError"))
+        with pytest.raises(ToolError, match=r"failed \(500\)") as caught:
+            await asked()
+        assert (caught.value.type, caught.value.partial_side_effects) == (ErrorType.TRANSIENT, False)
+    assert google.calendars["ana@example.com"]["c0ffee01"]["etag"] == f'"{made.etag}"'
+
+
+THEIRS = {
+    "id": "c0ffee01", "summary": "Theirs", "status": "confirmed", "sequence": 0, "etag": '"1"',
+    "start": {"dateTime": at(9).isoformat()}, "end": {"dateTime": at(10).isoformat()},
+}  # fmt: skip
+TAKEN = json.dumps(THEIRS).encode()
+
+
+async def test_an_answer_that_describes_another_event_is_compared_with_what_is_there(proxied):
+    proxy, calendar, google = proxied
+    events = google.calendars["ana@example.com"]
+    proxy.plan("POST", done_then(200, TAKEN, Content_Type="application/json"))
+    made = await calendar.create(draft(attendees=("ana@example.com",)))
+    assert (made.title, made.start, made.invited) == ("Review", at(14), ("ana@example.com",))
+    events.clear()
+    proxy.plan("POST", status(200, TAKEN, Content_Type="application/json"))
+    with pytest.raises(OutcomeUnknown):
+        await calendar.create(draft())
+    events["c0ffee01"] = dict(THEIRS)
+    proxy.plan("POST", status(200, TAKEN, Content_Type="application/json"))
+    with pytest.raises(ToolError, match="Another event"):
+        await calendar.create(draft())
+    assert await calendar.settle_creation(draft()) is None
+    assert events["c0ffee01"] == THEIRS
 
 
 async def test_what_stays_in_doubt_is_an_unknown_outcome_and_looking_settles_it(proxied):
@@ -105,9 +163,7 @@ async def test_what_stays_in_doubt_is_an_unknown_outcome_and_looking_settles_it(
 
 async def test_an_event_of_somebody_else_under_the_id_is_a_conflict(google):
     calendar = google_calendar(google)
-    there = {"id": "c0ffee01", "summary": "Theirs", "status": "confirmed", "sequence": 0, "etag": '"1"'}
-    times = {"start": {"dateTime": at(9).isoformat()}, "end": {"dateTime": at(10).isoformat()}}
-    google.calendars["ana@example.com"]["c0ffee01"] = {**there, **times}
+    google.calendars["ana@example.com"]["c0ffee01"] = dict(THEIRS)
     with pytest.raises(ToolError, match="Another event") as caught:
         await calendar.create(draft())
     assert caught.value.type is ErrorType.CONFLICT
@@ -221,6 +277,7 @@ class Tokens:
     def __init__(self, *tokens):
         self.tokens = list(tokens)
         self.given_back = []
+        self.asked = ""
 
     async def token(self, connection):
         assert connection == "google"
@@ -228,6 +285,9 @@ class Tokens:
 
     async def refused(self, connection, token):
         self.given_back.append(self.tokens.pop(0))
+
+    def ask_to_connect(self, connection):
+        self.asked = connection
 
 
 async def test_each_person_uses_their_own_account(google):
@@ -249,8 +309,11 @@ async def test_a_token_that_google_does_not_take_is_given_back_and_a_new_one_use
     secrets = Tokens("ya29.old", TOKEN)
     assert (await calendar.create(draft(), caller=Caller(user="ana", secrets=secrets))).title == "Review"
     assert secrets.given_back == ["ya29.old"]
+    assert secrets.asked == ""
+    secrets = Tokens("ya29.old", "ya29.older", TOKEN)
     with pytest.raises(ToolError, match="connected again"):
-        await calendar.find("c0ffee01", caller=Caller(user="ana", secrets=Tokens("ya29.old", "ya29.older", TOKEN)))
+        await calendar.find("c0ffee01", caller=Caller(user="ana", secrets=secrets))
+    assert secrets.asked == "google"
     await calendar.close()
 
 

@@ -23,6 +23,14 @@ BOOKING = draft(
 )
 
 
+class Crashed(BaseException):
+    """The process ends here."""
+
+
+async def crash(*words, **more):
+    raise Crashed
+
+
 def mail_of(server, **options):
     return MailInvitations(
         "127.0.0.1", port=server.port, sender="team@example.com", security="none", timeout=5.0, **options
@@ -68,6 +76,39 @@ async def test_attendees_get_an_invitation_a_change_and_a_cancellation(calendar,
         assert request.getfixturevalue("google").mails == []
 
 
+@pytest.mark.parametrize("settles", ["by looking", "by a second start"])
+async def test_a_killed_change_tells_whom_it_has_uninvited(calendar, mail, monkeypatch, settles):
+    made = await calendar.create(draft(attendees=PEOPLE))
+    change = EventChange(start=at(16), end=at(17), attendees=PEOPLE[:1])
+    with monkeypatch.context() as dying:
+        dying.setattr(calendar._mail, "send", crash)
+        with pytest.raises(Crashed):
+            await calendar.update(made.event_id, change, key="k1")
+    assert len(mail.mails) == 1
+    await calendar.update(made.event_id, EventChange(title="Retro"), key="k2")
+    if settles == "by looking":
+        await calendar.settle_change(made.event_id, key="k1")
+    else:
+        await calendar.update(made.event_id, change, key="k1")
+    assert [(method, to) for method, _, to in mail.events()[1:]] == [
+        ("REQUEST", list(PEOPLE[:1])),
+        ("REQUEST", list(PEOPLE[:1])),
+        ("CANCEL", list(PEOPLE[1:])),
+    ]
+
+
+async def test_a_killed_cancellation_is_told_when_it_is_settled(calendar, mail, monkeypatch):
+    made = await calendar.create(draft(attendees=PEOPLE))
+    with monkeypatch.context() as dying:
+        dying.setattr(calendar._mail, "send", crash)
+        with pytest.raises(Crashed):
+            await calendar.cancel(made.event_id, key="k1")
+    is_off, event = await calendar.settle_cancellation(made.event_id, key="k1", message="Sorry.")
+    assert (is_off, event.invitations, event.invited) == (True, "mail", PEOPLE)
+    method, told, to = mail.events()[-1]
+    assert (method, int(told["SEQUENCE"]), str(told["COMMENT"]), to) == ("CANCEL", 1, "Sorry.", list(PEOPLE))
+
+
 async def test_nothing_in_a_title_becomes_a_header(embedded, mail):
     await embedded.create(BOOKING)
     [(to, message)] = mail.mails
@@ -101,8 +142,41 @@ async def test_doubt_that_stays_is_said_and_the_event_stays(embedded, mail):
     mail.answers = ["drop", "drop"]
     made = await embedded.create(BOOKING)
     assert made.invited == ()
-    assert "did not say whether" in made.warnings[0]
+    assert made.warnings == tuple(
+        f"It is not known whether {one} was written to: the mail server did not say whether it took the message"
+        for one in PEOPLE
+    )
     assert await embedded.find(BOOKING.uid) is not None
+
+
+@pytest.mark.parametrize("answer", ["451 Try later", "554 No"])
+async def test_an_event_whose_invitation_may_have_been_read_stays(calendar, mail, answer):
+    mail.answers = ["drop", answer]
+    booking = draft(attendees=PEOPLE)
+    made = await calendar.create(booking)
+    assert made.invited == ()
+    assert made.warnings[0].startswith(
+        "It is not known whether ana@example.com was written to: The mail server refused"
+    )
+    assert not (await calendar.find(booking.uid)).cancelled
+
+
+async def test_an_address_that_is_refused_after_a_doubt_may_have_got_the_first(embedded, mail):
+    mail.answers = ["drop"]
+    mail.on_step = lambda: mail.refused.update({"ivo@example.com": "550 No such user"})
+    made = await embedded.create(BOOKING)
+    assert made.invited == ("ana@example.com",)
+    assert made.warnings == ("It is not known whether ivo@example.com was written to: 550 No such user",)
+
+
+async def test_a_second_start_that_cannot_invite_leaves_the_event_of_the_first(calendar, mail):
+    booking = draft(attendees=PEOPLE)
+    first = await calendar.create(booking)
+    mail.answers = ["451 Try later"]
+    second = await calendar.create(booking)
+    assert (second.event_id, second.invited) == (first.event_id, ())
+    assert "451 Try later" in second.warnings[0]
+    assert not (await calendar.find(booking.uid)).cancelled
 
 
 async def test_an_address_that_is_refused_is_named_and_the_others_are_invited(embedded, mail):

@@ -4,8 +4,19 @@ import asyncio
 
 import pytest
 from tests.services.calendar.backends import open_backend
-from tests.services.calendar.bad_proxy import bad_proxy, closed_after, closed_before, cut_short, html, slow, status
+from tests.services.calendar.bad_proxy import (
+    bad_proxy,
+    broken_body,
+    closed_after,
+    closed_before,
+    cut_short,
+    done_then,
+    html,
+    slow,
+    status,
+)
 from tests.services.calendar.test_calendar_conformance import at, draft
+from tests.services.calendar.test_invitations import Crashed, crash
 from tests.services.calendar.zoom_server import ACCOUNT
 
 from handrail.contract.errors import ConfigError, ErrorType, ToolError
@@ -118,7 +129,7 @@ REFUSALS = {
     ),
     "token": (status(401, b'{"code": 124}'), ErrorType.AUTH, "denies this", None),
     "rate": (status(429, b'{"code": 429}', Retry_After="9"), ErrorType.RATE_LIMIT, "too often", 9.0),
-    "failing": (status(500, b"<html>"), ErrorType.TRANSIENT, "failed \\(500\\)", None),
+    "broken off": (broken_body(429), ErrorType.RATE_LIMIT, "too often", 5.0),
     "full": (status(400, b'{"code": 3000, "message": "limit"}'), ErrorType.PERMANENT, "refused the meeting", None),
 }
 
@@ -135,7 +146,12 @@ async def test_a_refusal_is_passed_on_and_there_is_no_event(proxied, name):
     assert await calendar.find(LONG.uid) is None
 
 
-@pytest.mark.parametrize("fault", [closed_after, cut_short], ids=lambda one: one.__name__)
+FAILURES = (500, 502, 503, 504)
+
+
+@pytest.mark.parametrize(
+    "fault", [closed_after, cut_short, *(done_then(code, b"<html>") for code in FAILURES)], ids=lambda one: one.__name__
+)
 async def test_a_meeting_whose_answer_was_lost_is_found(proxied, fault):
     proxy, zoom, calendar = proxied
     proxy.plan("POST", None, fault)
@@ -144,7 +160,18 @@ async def test_a_meeting_whose_answer_was_lost_is_found(proxied, fault):
     assert len(zoom.meetings) == 1
 
 
-@pytest.mark.parametrize("fault", [closed_before, slow, html], ids=lambda one: one.__name__)
+def another_meeting(handler, forward):
+    answer = b'{"id": 111, "join_url": "https://zoom.us/j/111?pwd=x", "topic": "Board meeting", "agenda": ""}'
+    status(201, answer, Content_Type="application/json")(handler, forward)
+
+
+def failing(handler, forward):
+    status(503)(handler, forward)
+
+
+@pytest.mark.parametrize(
+    "fault", [closed_before, slow, html, failing, broken_body(500), another_meeting], ids=lambda one: one.__name__
+)
 async def test_a_meeting_that_may_still_be_made_leaves_the_outcome_unknown(proxied, fault):
     proxy, zoom, calendar = proxied
     proxy.plan("POST", None, fault)
@@ -153,6 +180,45 @@ async def test_a_meeting_that_may_still_be_made_leaves_the_outcome_unknown(proxi
     await meetings_of(zoom.url).make(LONG)  # and then it is made after all
     assert await calendar.settle_creation(LONG) is None
     assert zoom.meetings == {}
+
+
+async def test_a_cancellation_that_ended_before_the_meeting_was_removed_is_finished_when_it_is_settled(
+    booked, monkeypatch
+):
+    zoom, calendar = booked
+    made = await calendar.create(LONG)
+    with monkeypatch.context() as dying:
+        dying.setattr(calendar._meetings, "remove", crash)
+        with pytest.raises(Crashed):
+            await calendar.cancel(made.event_id, key="k1")
+    assert len(zoom.meetings) == 1
+    is_off, event = await calendar.settle_cancellation(made.event_id, key="k1")
+    assert (is_off, event.cancelled, event.warnings, zoom.meetings) == (True, True, (), {})
+
+
+async def test_a_meeting_of_somebody_else_is_neither_moved_nor_removed(booked):
+    zoom, calendar = booked
+    made = await calendar.create(LONG)
+    [(number, meeting)] = zoom.meetings.items()
+    theirs = zoom.meetings[number] = {**meeting, "topic": "Board meeting", "agenda": "Reference: handrail-another"}
+    moved = await calendar.update(made.event_id, EventChange(start=at(16), end=at(17)), key="k1")
+    gone = await calendar.cancel(made.event_id, key="k2")
+    for warnings in (moved.warnings, gone.warnings):
+        assert "another's meeting under this number, which was left alone" in warnings[0]
+    assert zoom.meetings == {number: theirs}
+
+
+async def test_the_meeting_of_an_event_that_is_there_outlives_a_second_start_that_fails(proxied, monkeypatch):
+    _, zoom, calendar = proxied
+    made = await calendar.create(LONG)
+
+    async def fail(*words):
+        raise ToolError(ErrorType.RATE_LIMIT, "Asked too often.", retryable=True)
+
+    monkeypatch.setattr(calendar.database, "write", fail)
+    with pytest.raises(ToolError, match="too often"):
+        await calendar.create(LONG)
+    assert [str(number) for number in zoom.meetings] == [made.meeting_ref]
 
 
 async def test_a_move_that_zoom_refuses_is_said_and_the_event_is_moved(proxied):

@@ -76,6 +76,8 @@ class ZoomServer:
         number = int(found[1])
         if number not in self.meetings:
             return 404, {"code": 3001, "message": f"Meeting does not exist: {number}."}
+        if method == "GET":
+            return 200, {**self.meetings[number], "join_url": f"https://zoom.us/j/{number}?pwd=x"}
         if method == "PATCH":
             self.meetings[number] |= given
         elif method == "DELETE":

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 from handrail import ErrorType, ToolError
+from handrail_reference.services.calendar.booking import SETTLING_SECONDS
 from handrail_reference.services.calendar.port import Arrangements, BookedEvent, Busy, Caller
 
 _LONGEST = timedelta(days=366)
@@ -29,6 +30,12 @@ _TOLD = {
     "mail": "The attendees are told by mail",
     "none": "The attendees are not told",
 }
+
+
+def may_still_happen(ctx: Any) -> bool:
+    """Whether what an unknown call has asked of the calendar may be under way: it is too early to say that it did not happen."""
+    settling: float = getattr(ctx.calendar, "settling_seconds", SETTLING_SECONDS)
+    return settling > 0 and bool(ctx.since_deadline < settling)
 
 
 def caller_of(ctx: Any) -> Caller:

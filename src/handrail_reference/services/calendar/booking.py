@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import NamedTuple
 
 from handrail.errors import ConfigError, ErrorType, ToolError
 from handrail_reference.services.calendar.failures import unknown_calendar
@@ -37,7 +38,16 @@ from handrail_reference.services.meetings import NO_MEETING, Meeting, MeetingPor
 PRIMARY = "primary"
 MAX_CONFLICTS = 20
 LONGEST_WINDOW = timedelta(days=400)
+SETTLING_SECONDS = 30.0
+"""Longer than any request is waited for, and time for a service that is still at it when nobody waits any more."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+
+
+class Inserted(NamedTuple):
+    """The event of a draft. One that is not new may have been told to people."""
+
+    event: BookedEvent
+    is_new: bool
 
 
 class BookingCalendar(ABC):
@@ -67,6 +77,7 @@ class BookingCalendar(ABC):
         self._meetings = meetings or NoMeetings()
         self._mail = mail
         self._clock = clock
+        self.settling_seconds = SETTLING_SECONDS
 
     @property
     def zone(self) -> tzinfo:
@@ -114,8 +125,8 @@ class BookingCalendar(ABC):
     async def get(self, event_id: str, *, caller: Caller = NOBODY) -> BookedEvent | None: ...
 
     @abstractmethod
-    async def _insert(self, draft: Draft, meeting: Meeting, by: InvitationSender, caller: Caller) -> BookedEvent:
-        """Put it in, or give what is there under its UID; `conflicts` filled in."""
+    async def _insert(self, draft: Draft, meeting: Meeting, by: InvitationSender, caller: Caller) -> Inserted:
+        """Put it in, or give what is there under its UID, whoever made it; `conflicts` filled in."""
 
     @abstractmethod
     async def _replace(
@@ -148,14 +159,18 @@ class BookingCalendar(ABC):
         by = await self._sender(caller)
         meeting = await self._meetings.make(draft) if draft.with_meeting else NO_MEETING
         try:
-            event = await self._insert(draft, meeting, by, caller)
+            event, is_new = await self._insert(draft, meeting, by, caller)
+            if not is_from(event, draft):
+                raise another_event()
         except ToolError as error:
-            raise await self._without_meeting(meeting, error) from None
+            raise await self._unbooked(draft, meeting, error, caller) from None
         if meeting.ref and event.meeting_ref != meeting.ref:  # the event was there already, with another meeting
             event = await self._drop_meeting(event, meeting.ref)
         event = replace(event, invitations=by, invited=event.attendees if by == "service" else ())
         if by != "mail":
             return event
+        if not is_new:  # somebody may have read its invitation
+            return await self._notified(event, "REQUEST", event.attendees)
         try:
             return await self._send(event, "REQUEST", event.attendees)
         except ToolError as error:
@@ -177,8 +192,7 @@ class BookingCalendar(ABC):
         after = replace(after, invitations=by, invited=after.attendees if by == "service" else ())
         if by != "mail":
             return after
-        gone = tuple(one for one in before.attendees if one not in after.attendees)
-        return await self._notified(await self._notified(after, "REQUEST", after.attendees), "CANCEL", gone)
+        return await self._told_of_change(after, key)
 
     async def cancel(
         self, event_id: str, *, key: str, etag: str | None = None, message: str = "", caller: Caller = NOBODY
@@ -193,7 +207,7 @@ class BookingCalendar(ABC):
         return await self._notified(event, "CANCEL", event.attendees, message) if by == "mail" else event
 
     async def settle_creation(self, draft: Draft, *, caller: Caller = NOBODY) -> BookedEvent | None:
-        event = await self.find(draft.uid, caller=caller)
+        event = await self._created(draft, caller)
         if event is not None:
             by = await self._sender(caller)
             event = replace(event, invitations=by, invited=event.attendees if by == "service" else ())
@@ -203,8 +217,13 @@ class BookingCalendar(ABC):
             return await self._notified(event, "REQUEST", event.attendees)
         left = await self._meetings.find(draft.uid) if draft.with_meeting else None
         if left is not None:
-            await self._meetings.remove(left.ref)
+            await self._meetings.remove(left.ref, uid=draft.uid)
         return None
+
+    async def _created(self, draft: Draft, caller: Caller) -> BookedEvent | None:
+        """What there is of a draft; not an event of somebody else under its UID."""
+        event = await self.find(draft.uid, caller=caller)
+        return event if event is not None and is_from(event, draft) else None
 
     async def settle_change(
         self, event_id: str, *, key: str, message: str = "", caller: Caller = NOBODY
@@ -222,14 +241,34 @@ class BookingCalendar(ABC):
         event = replace(event, invitations=by, invited=event.attendees if by == "service" else ())
         if by != "mail":
             return event
-        return await self._notified(event, "CANCEL" if event.cancelled else "REQUEST", event.attendees, message)
+        if event.cancelled:
+            return await self._notified(event, "CANCEL", event.attendees, message)
+        return await self._told_of_change(event, key, message)
 
     async def settle_cancellation(
         self, event_id: str, *, key: str, message: str = "", caller: Caller = NOBODY
     ) -> tuple[bool, BookedEvent | None]:
         settled = await self.settle_change(event_id, key=key, message=message, caller=caller)
         event = settled or await self.get(event_id, caller=caller)
-        return event is None or event.cancelled, event
+        if event is not None and not event.cancelled:
+            return False, event
+        if settled is not None:
+            return True, event
+        # Off without a mark of this call, as where the service deletes: the rest of the cancellation is done again.
+        if event is None:
+            left = await self._meetings.find(uid) if (uid := self._uid_of(event_id)) else None
+            if left is not None:
+                await self._meetings.remove(left.ref, uid=uid)
+            return True, None
+        if event.meeting_ref:
+            event = await self._drop_meeting(event, event.meeting_ref)
+        if await self._sender(caller) == "mail":
+            event = await self._notified(replace(event, invitations="mail"), "CANCEL", event.attendees, message)
+        return True, event
+
+    def _uid_of(self, event_id: str) -> str:
+        """The UID of the draft of an event that may be gone; empty where its id does not tell."""
+        return ""
 
     async def describe_event(self, event_id: str, *, tenant: str = "") -> Described | None:
         """The event that a link of a tool's answer names, for a page that shows it; None if there is none."""
@@ -261,9 +300,12 @@ class BookingCalendar(ABC):
         """Mail to those; `ToolError` if nobody got it."""
         if not to or self._mail is None:
             return event
-        refused = await self._mail.send(event, method, to, message)
-        got = tuple(one for one in to if one not in refused)
-        warnings = tuple(f"{address} was not written to: {reason}" for address, reason in sorted(refused.items()))
+        refused, doubtful = await self._mail.send(event, method, to, message)
+        got = tuple(one for one in to if one not in refused and one not in doubtful)
+        warnings = (
+            *(f"{address} was not written to: {reason}" for address, reason in sorted(refused.items())),
+            *(f"It is not known whether {one} was written to: {reason}" for one, reason in sorted(doubtful.items())),
+        )
         invited = event.invited if method == "CANCEL" and not event.cancelled else got
         return replace(event, invited=invited, warnings=(*event.warnings, *warnings))
 
@@ -277,20 +319,39 @@ class BookingCalendar(ABC):
             what = f"The attendees were not told by mail: {error}"
             return replace(event, warnings=(*event.warnings, what))
 
+    async def _told_of_change(self, event: BookedEvent, key: str, message: str = "") -> BookedEvent:
+        """The change is mailed to the attendees, and its end to whom this call has uninvited."""
+        gone = (one for mark, one in event.uninvited if mark == mark_of(key) and one not in event.attendees)
+        event = await self._notified(event, "REQUEST", event.attendees, message)
+        return await self._notified(event, "CANCEL", tuple(dict.fromkeys(gone)))
+
     async def _taken_back(self, event: BookedEvent, error: ToolError, caller: Caller) -> ToolError:
         """Nobody could be invited: the event goes, and its meeting."""
         try:
             await self._withdraw(event, caller)
         except (ToolError, OutcomeUnknown):
             return _partial(error, f"The event is in the calendar ({event.event_id}), but nobody was invited")
-        return await self._without_meeting(Meeting(event.meeting_provider, None, event.meeting_ref), error)
+        meeting = Meeting(event.meeting_provider, None, event.meeting_ref)
+        return await self._without_meeting(meeting, event.draft_uid, error)
 
-    async def _without_meeting(self, meeting: Meeting, error: ToolError) -> ToolError:
+    async def _unbooked(self, draft: Draft, meeting: Meeting, error: ToolError, caller: Caller) -> ToolError:
+        """The event could not be put in. A meeting that was there before may be that of an event that is there too."""
+        if not meeting.is_new:
+            try:
+                if await self._created(draft, caller) is not None:
+                    return error
+            except ToolError:
+                return _partial(
+                    error, f"The {meeting.provider} meeting {meeting.ref} of an earlier try may have no event"
+                )
+        return await self._without_meeting(meeting, draft.uid, error)
+
+    async def _without_meeting(self, meeting: Meeting, uid: str, error: ToolError) -> ToolError:
         """The failure of an event, after the meeting that was made for it is removed or named."""
         if not meeting.ref:
             return error
         try:
-            await self._meetings.remove(meeting.ref)
+            await self._meetings.remove(meeting.ref, uid=uid)
         except (ToolError, OutcomeUnknown):
             return _partial(
                 error, f"The {meeting.provider} meeting {meeting.ref} was made for it and could not be removed"
@@ -299,7 +360,7 @@ class BookingCalendar(ABC):
 
     async def _drop_meeting(self, event: BookedEvent, ref: str) -> BookedEvent:
         try:
-            await self._meetings.remove(ref)
+            await self._meetings.remove(ref, uid=event.draft_uid)
         except (ToolError, OutcomeUnknown) as error:
             what = f"The {self._meetings.provider} meeting {ref} could not be removed: {error}"
             return replace(event, warnings=(*event.warnings, what))
@@ -307,11 +368,25 @@ class BookingCalendar(ABC):
 
     async def _move_meeting(self, event: BookedEvent) -> BookedEvent:
         try:
-            await self._meetings.move(event.meeting_ref, title=event.title, start=event.start, end=event.end)
+            times = {"start": event.start, "end": event.end}
+            await self._meetings.move(event.meeting_ref, uid=event.draft_uid, title=event.title, **times)
         except (ToolError, OutcomeUnknown) as error:
             what = f"The {self._meetings.provider} meeting {event.meeting_ref} was not changed with it: {error}"
             return replace(event, warnings=(*event.warnings, what))
         return event
+
+
+def is_from(event: BookedEvent, draft: Draft) -> bool:
+    """Whether the event was made for this draft, and has not only its UID."""
+    if event.keys:
+        return mark_of(draft.uid) in event.keys
+    # Of a service that keeps no marks: what it says.
+    same = (event.title, event.start, event.end, set(event.attendees))
+    return same == (draft.title, draft.start, draft.end, set(draft.attendees))
+
+
+def another_event() -> ToolError:
+    return ToolError(ErrorType.CONFLICT, "Another event stands in the calendar under the name of this one.")
 
 
 def changed_since(event: BookedEvent) -> ToolError:

@@ -20,13 +20,22 @@ from icalendar import Calendar, Event, FreeBusy
 
 from handrail.errors import ConfigError, ErrorType, ToolError
 from handrail_reference.services.calendar import gaps
-from handrail_reference.services.calendar.booking import MAX_CONFLICTS, BookingCalendar, changed_since
-from handrail_reference.services.calendar.caldav_client import CalDavClient, DavAnswer
+from handrail_reference.services.calendar.booking import (
+    MAX_CONFLICTS,
+    BookingCalendar,
+    Inserted,
+    another_event,
+    changed_since,
+    is_from,
+)
+from handrail_reference.services.calendar.caldav_client import CalDavClient, DavAnswer, DavRefusal
+from handrail_reference.services.calendar.caldav_principal import address_of_principal
 from handrail_reference.services.calendar.components import Component
 from handrail_reference.services.calendar.event_text import (
     ScheduleAgent,
     apply_change,
     call_off,
+    marks_of,
     new_event,
     record_of,
 )
@@ -50,7 +59,9 @@ from handrail_reference.services.calendar.remote import (
     as_busy,
     check_window,
     clashing,
+    not_there,
     taken,
+    twice,
     unknown,
     wrong_tenant,
 )
@@ -64,6 +75,8 @@ _AGENTS: Mapping[InvitationSender, ScheduleAgent] = {"service": "", "mail": "CLI
 _SPACES = 'xmlns:D="DAV:" xmlns:C="urn:ietf:params:xml:ns:caldav"'
 _TEXT = {"Content-Type": "text/calendar; charset=utf-8"}
 _XML = {"Content-Type": "application/xml; charset=utf-8", "Depth": "1"}
+_NO_FREE_BUSY = (400, 403, 405, 415, 422, 501)
+"""How servers answer to a report that they do not have."""
 _STATUSES = {"BUSY": "busy", "BUSY-UNAVAILABLE": "busy", "BUSY-TENTATIVE": "tentative"}
 
 
@@ -91,7 +104,8 @@ class CalDavCalendar(BookingCalendar):
             )
         self._client = client
         self._invitations = invitations
-        self._organizer = organizer or (mail.sender if mail is not None else "")
+        self._organizer = organizer
+        self._derived: str | None = None
         self._tenants = tuple(tenants)
         self._scheduling: bool | None = None
         self._addresses = {name: _collection(url, name, address) for name, address in calendars.items()}
@@ -181,35 +195,64 @@ class CalDavCalendar(BookingCalendar):
                 ErrorType.PERMANENT,
                 'The calendar server sends no invitations, although the host has set `invitations = "service"`.',
             )
-        return "service" if self._scheduling else "none" if self._mail is None else "mail"
+        if self._scheduling and await self._organizer_for("service"):
+            return "service"
+        if self._invitations == "service":
+            raise ToolError(
+                ErrorType.PERMANENT,
+                "The calendar server does not say in whose name it invites; the host has to set `organizer`.",
+            )
+        return "none" if self._mail is None else "mail"
 
-    async def _insert(self, draft: Draft, meeting: Meeting, by: InvitationSender, caller: Caller) -> BookedEvent:
+    async def _organizer_for(self, by: InvitationSender) -> str:
+        """In whose name attendees are invited. A server does so for events that its own user organizes, and for no others."""
+        if self._organizer or by != "service":
+            return self._organizer or (self._mail.sender if self._mail is not None else "")
+        if self._derived is None:
+            self._derived = await address_of_principal(self._read, self._addresses["primary"])
+        return self._derived
+
+    async def _insert(self, draft: Draft, meeting: Meeting, by: InvitationSender, caller: Caller) -> Inserted:
         now = self.now().replace(microsecond=0)
-        event = new_event(draft, meeting, now, organizer=self._organizer, agent=_AGENTS[by])
+        event = new_event(draft, meeting, now, organizer=await self._organizer_for(by), agent=_AGENTS[by])
         address = self._address(draft.calendar, draft.uid)
         try:
-            answer = await self._put_twice(address, _document(event), {"If-None-Match": "*"})
+            answer = await self._put(address, _document(event), {"If-None-Match": "*"})
         except Maybe as doubt:
-            found = await self._looked(draft.calendar, draft.uid, doubt)
-            if found is None:
-                raise unknown(doubt) from None
-            return await self._with_conflicts(found)
+            stored = await self._looked(draft, doubt)
+            if stored is None or not (doubt.is_over or is_from(stored, draft)):
+                raise not_there(doubt) from None
+            return Inserted(await self._with_conflicts(stored), is_new=False)
         # Created now, or there already: either way what the server has is compared with what was asked for.
         if answer.status not in (200, 201, 204, 409, 412):
             raise _refused(answer)
-        stored = await self._after_write(draft.calendar, draft.uid)
-        if stored is None:
-            if answer.status in (409, 412):
-                raise ToolError(ErrorType.CONFLICT, "Another event stands in the calendar under the name of this one.")
+        is_new = answer.status < 300
+        stored = await self._looked(draft, None)
+        if is_new and (stored is None or not is_from(stored, draft)):
             raise OutcomeUnknown("The calendar server took the event and does not have it.")
-        return await self._with_conflicts(stored)
+        if stored is None:
+            raise another_event()
+        return Inserted(await self._with_conflicts(stored), is_new)
+
+    async def _created(self, draft: Draft, caller: Caller) -> BookedEvent | None:
+        self._check_caller(caller)
+        for name in dict.fromkeys((draft.calendar, *self.names)):
+            found = await self._anywhere(name, draft.uid)
+            if found is not None and is_from(found[0], draft):
+                return await self._with_conflicts(found[0])
+        return None
+
+    def _uid_of(self, event_id: str) -> str:
+        return unquote(event_id.partition(":")[2])
 
     async def _replace(
         self, event: BookedEvent, change: EventChange, key: str, by: InvitationSender, caller: Caller
     ) -> BookedEvent:
         now = self.now().replace(microsecond=0)
-        agent = _AGENTS[by]
-        written = await self._edited(event, lambda stored: apply_change(stored, change, now, key, agent))
+        organizer, agent = await self._organizer_for(by), _AGENTS[by]
+        written = await self._edited(
+            event, lambda stored: apply_change(stored, change, now, key, by, organizer=organizer, agent=agent)
+        )
         return await self._with_conflicts(written)
 
     async def _call_off(
@@ -229,9 +272,9 @@ class CalDavCalendar(BookingCalendar):
         try:
             answer = await self._client.send("DELETE", found[2], headers={"If-Match": _tag(event.etag)})
         except Maybe as doubt:
-            if await self._looked(event.calendar, event.uid, doubt) is None:
+            if await self._after_write(event.calendar, event.uid) is None:
                 return
-            raise unknown(doubt) from None
+            raise not_there(doubt) from None
         if answer.status == 412:
             raise changed_since(found[0])
         if answer.status not in (200, 202, 204, 404, 410):
@@ -249,44 +292,49 @@ class CalDavCalendar(BookingCalendar):
         stored = next(iter(document.walk("VEVENT")))
         edit(cast(Event, stored))
         body = document.to_ical().decode()
+        mark = marks_of(cast(Event, stored))[-1]
         try:
-            answer = await self._put_twice(address, body, {"If-Match": _tag(event.etag)})
+            answer = await self._put(address, body, {"If-Match": _tag(event.etag)})
         except Maybe as doubt:
-            raise unknown(doubt) from None
+            after = await self._after_write(event.calendar, event.uid)
+            if after is None or mark not in after.keys:
+                raise not_there(doubt) from None
+            return after
         after = await self._after_write(event.calendar, event.uid)
         if after is None:
             raise OutcomeUnknown("The calendar server took the change and does not have the event.")
-        if answer.status == 412 and not set(_marks(cast(Event, stored))) <= set(after.keys):
+        if answer.status == 412 and mark not in after.keys:
             raise changed_since(after)
         if answer.status not in (200, 201, 204, 412):
             raise _refused(answer)
         return after
 
-    async def _put_twice(self, address: str, body: str, condition: Mapping[str, str]) -> DavAnswer:
-        """Write under a condition. In doubt once more: the condition makes sure that it is written once."""
+    async def _put(self, address: str, body: str, condition: Mapping[str, str]) -> DavAnswer:
         headers = {**_TEXT, **condition}
-        try:
-            return await self._client.send("PUT", address, body, headers)
-        except Maybe:
-            try:
-                return await self._client.send("PUT", address, body, headers)
-            except ToolError as error:  # refused now, but the first may have been taken
-                raise Maybe(error) from None
+        return await twice(lambda: self._client.send("PUT", address, body, headers))
 
     async def _after_write(self, name: str, uid: str) -> BookedEvent | None:
-        """What the server has now. The write is done, so that a failure to look is doubt and not failure."""
+        """What the server has now. The write may be done, so that a failure to look is doubt and not failure."""
         try:
             found = await self._stored(name, uid)
         except ToolError as error:
-            raise OutcomeUnknown(f"The calendar was written and cannot be read again. {error.message}") from None
+            raise unknown(Maybe(error)) from None
         return None if found is None else found[0]
 
-    async def _looked(self, name: str, uid: str, doubt: Maybe) -> BookedEvent | None:
+    async def _looked(self, draft: Draft, doubt: Maybe | None) -> BookedEvent | None:
+        """What stands under the UID of a draft, whoever made it, after a request that may have created it."""
         try:
-            found = await self._stored(name, uid)
-        except ToolError:
-            raise unknown(doubt) from None
+            found = await self._anywhere(draft.calendar, draft.uid)
+        except ToolError as error:
+            raise unknown(doubt or Maybe(error)) from None
         return None if found is None else found[0]
+
+    async def _anywhere(self, name: str, uid: str) -> tuple[BookedEvent, str, str] | None:
+        """`_stored`, also where the address that would be its own is another event's."""
+        try:
+            return await self._stored(name, uid)
+        except _AnotherEvent:
+            return await self._by_uid(name, uid)
 
     async def _stored(self, name: str, uid: str) -> tuple[BookedEvent, str, str] | None:
         """The event with this UID as the server has it, with its text and its address."""
@@ -296,7 +344,10 @@ class CalDavCalendar(BookingCalendar):
             return *self._event(name, uid, answer.text, str(answer.headers.get("ETag", ""))), address
         if answer.status not in (404, 410):
             raise _refused(answer)
-        # Another program may have put it at an address of its own.
+        return await self._by_uid(name, uid)
+
+    async def _by_uid(self, name: str, uid: str) -> tuple[BookedEvent, str, str] | None:
+        """Another program may have put it at an address of its own."""
         query = (
             f'<C:prop-filter name="UID"><C:text-match collation="i;octet">{escape(uid)}</C:text-match></C:prop-filter>'
         )
@@ -310,7 +361,7 @@ class CalDavCalendar(BookingCalendar):
     def _event(self, name: str, uid: str, text: str, etag: str) -> tuple[BookedEvent, str]:
         parts = self._components(text).get(uid)
         if not parts or not etag:
-            raise ToolError(
+            raise _AnotherEvent(
                 ErrorType.PERMANENT, "The calendar server answered with another event than the one that was asked for."
             )
         # Parsed above, so it can be parsed again.
@@ -366,7 +417,12 @@ class CalDavCalendar(BookingCalendar):
     async def _free_busy(self, name: str, start: datetime, end: datetime) -> list[Busy]:
         span = f'<C:time-range start="{_stamp(start)}" end="{_stamp(end)}"/>'
         body = f'<?xml version="1.0" encoding="utf-8"?><C:free-busy-query {_SPACES}>{span}</C:free-busy-query>'
-        answer = await self._read("REPORT", self._addresses[name], body, _XML)
+        try:
+            answer = await self._read("REPORT", self._addresses[name], body, _XML)
+        except DavRefusal as refusal:
+            if refusal.status not in _NO_FREE_BUSY:
+                raise
+            return [as_busy(one, details=False) for one in await self._taken([name], start, end)]
         if answer.status != 200:
             raise _refused(answer)
         try:
@@ -408,6 +464,10 @@ class CalDavCalendar(BookingCalendar):
             raise wrong
 
 
+class _AnotherEvent(ToolError):
+    """What the server has at an address is not the event of that address."""
+
+
 def _collection(url: str, name: str, address: str) -> str:
     """The address of a calendar, on the server that the password is for."""
     whole = urljoin(url, address)
@@ -439,10 +499,6 @@ def _document(event: Event) -> str:
     calendar.add("version", "2.0")
     calendar.add_component(event)
     return str(calendar.to_ical().decode())
-
-
-def _marks(event: Event) -> list[str]:
-    return str(event.get("X-HANDRAIL-CALLS", "")).split()[-1:]
 
 
 def _refused(answer: DavAnswer) -> ToolError:

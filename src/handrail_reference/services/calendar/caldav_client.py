@@ -7,11 +7,11 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from handrail.errors import ConfigError, ErrorType, ToolError
-from handrail_reference.services.calendar.remote import Maybe, RemoteThreads, bounded, transient
+from handrail_reference.services.calendar.remote import Maybe, RemoteThreads, bounded, is_certain, transient
 
 if TYPE_CHECKING:
     from caldav.davclient import DAVClient
@@ -25,12 +25,19 @@ _MAX_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DavAnswer:
-    """What the server said. `rows` are address, version and text of the events in a multistatus."""
+    """What the server said. `rows` are address, version and text of the events in a multistatus, which `tree` is."""
 
     status: int
     headers: Mapping[str, str]
     text: str
     rows: tuple[tuple[str, str, str], ...] | None
+    tree: Any = None
+
+
+class DavRefusal(ToolError):
+    """The server refused a request, with this status."""
+
+    status = 0
 
 
 class CalDavClient:
@@ -85,7 +92,7 @@ class CalDavClient:
         failure = _failure(answer)
         if failure is None:
             return answer
-        raise Maybe(failure) if answer.status in _GATEWAY else failure
+        raise _refusal(answer.status, failure)
 
     def _request(self, method: str, url: str, body: str, headers: dict[str, str]) -> DavAnswer:
         from caldav.lib import error  # noqa: PLC0415  # an extra
@@ -102,13 +109,12 @@ class CalDavClient:
                 rows = tuple(
                     (row.href, row.etag or "", row.calendar_data or "") for row in found.parse_calendar_query()
                 )
-            return DavAnswer(found.status, found.headers, found.raw if found.tree is None else "", rows)
+            return DavAnswer(found.status, found.headers, found.raw if found.tree is None else "", rows, found.tree)
         except error.RateLimitError as refused:
-            raise _limited(refused.status, refused.retry_after_seconds) from None
-        except error.AuthorizationError:
-            raise ToolError(
-                ErrorType.AUTH, "The calendar server refused the host's sign-in, or denies it this calendar."
-            ) from None
+            raise _refusal(refused.status or 429, _limited(refused.status, refused.retry_after_seconds)) from None
+        except error.AuthorizationError as refused:
+            text = "The calendar server refused the host's sign-in, or denies it this calendar."
+            raise _refusal(refused.status or 403, ToolError(ErrorType.AUTH, text)) from None
         except (requests.exceptions.RequestException, ssl.SSLError, OSError) as gone:
             is_usable = False
             if isinstance(gone, (requests.exceptions.SSLError, ssl.SSLError)):
@@ -131,6 +137,13 @@ class CalDavClient:
             return self._idle.get_nowait()
         except queue.Empty:
             return self._open()
+
+
+def _refusal(status: int, failure: ToolError) -> DavRefusal | Maybe:
+    """The failure that a status means, or the doubt whether the server has acted all the same."""
+    refusal = DavRefusal(failure.type, failure.message, retryable=failure.retryable, retry_after=failure.retry_after)
+    refusal.status = status
+    return refusal if is_certain(status) else Maybe(refusal, is_over=status not in _GATEWAY)
 
 
 def _was_not_sent(error: BaseException) -> bool:

@@ -27,6 +27,7 @@ from handrail_reference.services.calendar.booking import (
     MAX_CONFLICTS,
     PRIMARY,
     BookingCalendar,
+    Inserted,
     changed_since,
 )
 from handrail_reference.services.calendar.components import read_component
@@ -53,7 +54,7 @@ from handrail_reference.services.calendar.port import (
     InvitationSender,
 )
 from handrail_reference.services.invitations import InvitationPort
-from handrail_reference.services.meetings import JitsiMeetings, Meeting, MeetingPort
+from handrail_reference.services.meetings import JitsiMeetings, Meeting, MeetingPort, NoMeetings
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = -(2**35), 2**37
@@ -75,6 +76,8 @@ class EmbeddedCalendar(BookingCalendar):
         forget_events: Literal["delete", "keep"] = "delete",
     ) -> None:
         super().__init__(names=names, time_zone=time_zone, meetings=meetings or JitsiMeetings(), mail=mail, clock=clock)
+        if isinstance(self._meetings, NoMeetings):
+            self.settling_seconds = 0.0  # no service is asked for anything
         self._forget_events = forget_events
         self.database = CalendarDatabase(path, busy_ms=busy_ms)
         self._shelf = SeriesShelf(self._zone)
@@ -135,12 +138,13 @@ class EmbeddedCalendar(BookingCalendar):
 
         return replace(event, conflicts=await self.database.read(look))
 
-    async def _insert(self, draft: Draft, meeting: Meeting, by: InvitationSender, caller: Caller) -> BookedEvent:
+    async def _insert(self, draft: Draft, meeting: Meeting, by: InvitationSender, caller: Caller) -> Inserted:
         now = self.now().replace(microsecond=0)
         organizer = self._mail.sender if self._mail is not None else ""
 
-        def work(db: sqlite3.Connection) -> BookedEvent:
+        def work(db: sqlite3.Connection) -> Inserted:
             found = _found(db, caller.tenant, "uid", draft.uid)
+            is_new = found is None
             if found is None:
                 number = made_calendar(db, caller.tenant, draft.calendar)
                 lines = lines_of(new_event(draft, meeting, now, organizer=organizer))
@@ -155,7 +159,7 @@ class EmbeddedCalendar(BookingCalendar):
                 )
                 found = _found(db, caller.tenant, "uid", draft.uid)
             # In the same transaction: of several that are created at once, each but the first sees those before it.
-            return self._with_conflicts(db, _event_of(found), caller)
+            return Inserted(self._with_conflicts(db, _event_of(found), caller), is_new)
 
         await self._prepare(draft.start, draft.end, draft.uid, caller)
         return await self.database.write(work)
@@ -165,7 +169,7 @@ class EmbeddedCalendar(BookingCalendar):
     ) -> BookedEvent:
         now = self.now().replace(microsecond=0)
         await self._prepare(change.start or event.start, change.end or event.end, event.uid, caller)
-        return await self._written(event, lambda stored: apply_change(stored, change, now, key), caller)
+        return await self._written(event, lambda stored: apply_change(stored, change, now, key, by), caller)
 
     async def _call_off(
         self, event: BookedEvent, key: str, message: str, by: InvitationSender, caller: Caller

@@ -10,15 +10,21 @@ from typing import Any, Literal, cast
 from icalendar import Event
 from icalendar.prop import vCalAddress, vText, vUri
 
-from handrail_reference.services.calendar.marks import with_mark
-from handrail_reference.services.calendar.port import BookedEvent, Draft, EventChange, MeetingProvider
+from handrail_reference.services.calendar.marks import read_uninvited, uninvited_text, with_mark, with_uninvited
+from handrail_reference.services.calendar.port import (
+    BookedEvent,
+    Draft,
+    EventChange,
+    InvitationSender,
+    MeetingProvider,
+)
 from handrail_reference.services.meetings import Meeting
 
 ScheduleAgent = Literal["", "CLIENT", "NONE"]
 """Who tells the attendees, for a server that could do it itself (RFC 6638): empty leaves it to the server."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_MARKS, _MEETING = "X-HANDRAIL-CALLS", "X-HANDRAIL-MEETING"
+_MARKS, _MEETING, UNINVITED = "X-HANDRAIL-CALLS", "X-HANDRAIL-MEETING", "X-HANDRAIL-UNINVITED"
 _PROVIDERS = ("zoom", "meet", "jitsi")
 _MAX_TEXT = 8_000
 
@@ -47,7 +53,16 @@ def new_event(
     return event
 
 
-def apply_change(event: Event, change: EventChange, now: datetime, key: str, agent: ScheduleAgent = "") -> None:
+def apply_change(
+    event: Event,
+    change: EventChange,
+    now: datetime,
+    key: str,
+    by: InvitationSender,
+    *,
+    organizer: str = "",
+    agent: ScheduleAgent = "",
+) -> None:
     """The next version of the event. What is not changed stays as it was, also what nobody here understands."""
     for name, text in (("SUMMARY", change.title), ("DESCRIPTION", change.description), ("LOCATION", change.location)):
         if text is not None:
@@ -60,7 +75,11 @@ def apply_change(event: Event, change: EventChange, now: datetime, key: str, age
         event.pop("DURATION", None)
         event["DTEND"] = _moment(change.end)
     if change.attendees is not None:
+        if by == "mail":
+            _keep_uninvited(event, change.attendees, key)
         _set_attendees(event, change.attendees, agent)
+    if organizer and by == "service" and "ATTENDEE" in event and "ORGANIZER" not in event:
+        event.add("organizer", f"mailto:{organizer}")
     _advance(event, now, key)
 
 
@@ -96,6 +115,8 @@ def record_of(
         cancelled=str(event.get("STATUS", "")).upper() == "CANCELLED",
         repeats=any(name in event for name in ("RRULE", "RDATE", "RECURRENCE-ID")),
         keys=marks_of(event),
+        uninvited=read_uninvited(str(event.get(UNINVITED, ""))),
+        draft_uid=str(event.get("UID", "")),
         meeting_ref=ref if provider in _PROVIDERS else "",
         meeting_provider=cast(MeetingProvider, provider) if provider in _PROVIDERS else "none",
     )
@@ -129,6 +150,13 @@ def _advance(event: Event, now: datetime, key: str) -> None:
     event.add("dtstamp", now)
     event.add("last-modified", now)
     event.add(_MARKS, vText(" ".join(marks)))
+
+
+def _keep_uninvited(event: Event, attendees: Sequence[str], key: str) -> None:
+    known = read_uninvited(str(event.pop(UNINVITED, "")))
+    found = with_uninvited(known, key, (one for one in _addresses(event) if one not in attendees))
+    if found:
+        event.add(UNINVITED, vText(uninvited_text(found)))
 
 
 def _set_attendees(event: Event, addresses: Iterable[str], agent: ScheduleAgent) -> None:

@@ -6,6 +6,9 @@ import json
 import re
 import sqlite3
 
+from handrail_reference.services.calendar.event_text import UNINVITED
+from handrail_reference.services.calendar.marks import read_uninvited, uninvited_text
+
 _PEOPLE = ("ATTENDEE", "ORGANIZER")
 _QUOTED = re.compile('"([^"]*)"')
 _OF_TENANT = "calendar_id IN (SELECT id FROM calendar WHERE tenant = ?)"
@@ -28,15 +31,24 @@ def forget_user(db: sqlite3.Connection, tenant: str, user: str, *, delete: bool)
 def _uninvite(db: sqlite3.Connection, tenant: str, user: str) -> int:
     changed = 0
     for number, text in db.execute(f"SELECT id, lines FROM item WHERE {_OF_TENANT}", (tenant,)).fetchall():  # noqa: S608
-        if not any(name in text.upper() for name in _PEOPLE):
+        if not any(name in text.upper() for name in (*_PEOPLE, UNINVITED)):
             continue
         before = json.loads(text)
-        after = [[line for line in lines if not _names(line, user)] for lines in before]
+        after = [[_without(line, user) for line in lines if not _names(line, user)] for lines in before]
         if after != before:
             first = sum(line.upper().startswith("ATTENDEE") for line in after[0])
             db.execute("UPDATE item SET lines = ?, attendees = ? WHERE id = ?", (json.dumps(after), first, number))
             changed += 1
     return changed
+
+
+def _without(line: str, user: str) -> str:
+    """A line that says whom a change has uninvited, without this user."""
+    name, _, text = line.partition(":")
+    if name.upper() != UNINVITED:
+        return line
+    left = tuple(one for one in read_uninvited(text) if one[1].lower() != user.lower())
+    return f"{name}:{uninvited_text(left)}"
 
 
 def _names(line: str, user: str) -> bool:

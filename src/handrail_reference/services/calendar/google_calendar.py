@@ -17,10 +17,23 @@ from typing import Any, Literal, cast
 
 from handrail.errors import ConfigError, ErrorType, ToolError
 from handrail_reference.services.calendar import gaps
-from handrail_reference.services.calendar.booking import MAX_CONFLICTS, BookingCalendar, changed_since
+from handrail_reference.services.calendar.booking import (
+    MAX_CONFLICTS,
+    BookingCalendar,
+    Inserted,
+    another_event,
+    changed_since,
+    is_from,
+)
 from handrail_reference.services.calendar.google_client import GoogleClient, nonsense
 from handrail_reference.services.calendar.items import Happening
-from handrail_reference.services.calendar.marks import mark_of, with_mark
+from handrail_reference.services.calendar.marks import (
+    mark_of,
+    read_uninvited,
+    uninvited_text,
+    with_mark,
+    with_uninvited,
+)
 from handrail_reference.services.calendar.moments import instant_of
 from handrail_reference.services.calendar.port import (
     NOBODY,
@@ -39,7 +52,9 @@ from handrail_reference.services.calendar.remote import (
     as_busy,
     check_window,
     clashing,
+    not_there,
     taken,
+    twice,
     unknown,
     wrong_tenant,
 )
@@ -50,7 +65,12 @@ GoogleInvitations = Literal["auto", "service", "mail", "none"]
 _ID = re.compile(r"[a-v0-9]{5,1024}")
 _UPDATES: Mapping[InvitationSender, str] = {"service": "all", "mail": "none", "none": "none"}
 _MARKS, _MEETING, _LINK = "handrailCalls", "handrailMeeting", "handrailMeetingLink"
+_UID, _UNINVITED = "handrailUid", "handrailUninvited"
+_MAX_PROPERTY = 900
+"""Characters of a private property; Google takes 1,024."""
 _MAX_PAGES = 20
+_CANCELLATION = 1
+"""By how much a cancellation counts up the sequence of its event, for those who are told by mail."""
 _MEET_TRIES = 4
 _MEET_SECONDS = 0.3
 
@@ -139,7 +159,7 @@ class GoogleCalendar(BookingCalendar):
     async def _sender(self, caller: Caller) -> InvitationSender:
         return self._by
 
-    async def _insert(self, draft: Draft, meeting: Meeting, by: InvitationSender, caller: Caller) -> BookedEvent:
+    async def _insert(self, draft: Draft, meeting: Meeting, by: InvitationSender, caller: Caller) -> Inserted:
         identity = _id_of(draft.uid)
         body = _body(draft, meeting, identity)
         version = 1 if "conferenceData" in body else 0
@@ -149,34 +169,41 @@ class GoogleCalendar(BookingCalendar):
         try:
             status, answer = await self._twice(request, caller)
         except Maybe as doubt:
-            found = await self._looked(draft.calendar, identity, caller, doubt)
-            if found is None:
-                raise unknown(doubt) from None
+            if await self._looked(draft.calendar, identity, caller, doubt) is None:
+                raise not_there(doubt) from None
             status, answer = 409, {}
-        if status == 409:
-            stored = await self._looked(draft.calendar, identity, caller, None)
-            if stored is None or mark_of(draft.uid) not in stored.keys:
-                raise ToolError(ErrorType.CONFLICT, "Another event stands in the calendar under the name of this one.")
-        elif status != 200:
+        if status not in (200, 409):
             raise _refused(status)
-        else:
-            stored = self._written(draft.calendar, identity, answer)
+        stored = self._written(draft.calendar, identity, answer) if status == 200 else None
+        if stored is None or (stored.title, stored.start, stored.end) != (draft.title, draft.start, draft.end):
+            # There already, or described as another: what is there is compared with what was asked for.
+            stored = await self._looked(draft.calendar, identity, caller, None)
+            if stored is None and status == 200:
+                raise OutcomeUnknown("Google took the event and does not have it.")
+            if stored is None or not is_from(stored, draft):
+                raise another_event()
         if version and stored.meeting_link is None:
             stored = await self._with_meet(stored, caller)
-        return await self._with_conflicts(stored, caller)
+        return Inserted(await self._with_conflicts(stored, caller), is_new=status == 200)
+
+    def _uid_of(self, event_id: str) -> str:
+        return event_id.partition(":")[2]
 
     async def _replace(
         self, event: BookedEvent, change: EventChange, key: str, by: InvitationSender, caller: Caller
     ) -> BookedEvent:
         identity = event.event_id.partition(":")[2]
-        body = await self._changes(event, change, key, caller)
+        body = await self._changes(event, change, key, by, caller)
         request = self._events.patch(
             calendarId=self._ids[event.calendar], eventId=identity, body=body, sendUpdates=_UPDATES[by]
         )
         try:
             status, answer = await self._twice(request, caller, event.etag)
         except Maybe as doubt:
-            raise unknown(doubt) from None
+            there = await self._looked(event.calendar, identity, caller, doubt)
+            if there is None or mark_of(key) not in there.keys:
+                raise not_there(doubt) from None
+            return await self._with_conflicts(there, caller)
         if status == 412:
             there = await self._looked(event.calendar, identity, caller, None)
             if there is None:
@@ -194,7 +221,7 @@ class GoogleCalendar(BookingCalendar):
         self, event: BookedEvent, key: str, message: str, by: InvitationSender, caller: Caller
     ) -> BookedEvent:
         await self._delete(event, _UPDATES[by], caller)
-        return replace(event, cancelled=True, sequence=event.sequence + 1)
+        return replace(event, cancelled=True, sequence=event.sequence + _CANCELLATION)
 
     async def _withdraw(self, event: BookedEvent, caller: Caller) -> None:
         await self._delete(event, "none", caller)
@@ -208,7 +235,7 @@ class GoogleCalendar(BookingCalendar):
             there = await self._looked(event.calendar, identity, caller, doubt)
             if there is None or there.cancelled:
                 return
-            raise unknown(doubt) from None
+            raise not_there(doubt) from None
         if status == 412:
             there = await self._looked(event.calendar, identity, caller, None)
             if there is not None and not there.cancelled:
@@ -221,15 +248,9 @@ class GoogleCalendar(BookingCalendar):
         return self._client.events
 
     async def _twice(self, request: Any, caller: Caller, etag: str = "") -> tuple[int, Mapping[str, Any]]:
-        """In doubt once more: the id, or the version, makes sure that it is done once."""
+        """The id, or the version, makes sure that it is done once."""
         self._check_caller(caller)
-        try:
-            return await self._client.send(request, caller, etag)
-        except Maybe:
-            try:
-                return await self._client.send(request, caller, etag)
-            except ToolError as error:  # refused now, but the first may have been taken
-                raise Maybe(error) from None
+        return await twice(lambda: self._client.send(request, caller, etag))
 
     async def _read(self, request: Any, caller: Caller) -> tuple[int, Mapping[str, Any]]:
         self._check_caller(caller)
@@ -266,6 +287,7 @@ class GoogleCalendar(BookingCalendar):
             private = answer.get("extendedProperties", {}).get("private", {})
             provider, _, ref = str(private.get(_MEETING, "")).partition(":")
             link = _meeting_link(answer) or _followed(private.get(_LINK)) or None
+            is_off = answer.get("status") == "cancelled"
             meet = bool(answer.get("hangoutLink") or answer.get("conferenceData"))
             return BookedEvent(
                 event_id=f"{name}:{identity}",
@@ -280,10 +302,12 @@ class GoogleCalendar(BookingCalendar):
                 description=str(answer.get("description", "")),
                 location=str(answer.get("location", "")),
                 etag=answer["etag"].strip('"'),
-                sequence=int(answer.get("sequence", 0)),
-                cancelled=answer.get("status") == "cancelled",
+                sequence=int(answer.get("sequence", 0)) + (_CANCELLATION if is_off else 0),
+                cancelled=is_off,
                 repeats=bool(answer.get("recurrence") or answer.get("recurringEventId")),
                 keys=tuple(str(private.get(_MARKS, "")).split()),
+                uninvited=read_uninvited(" ".join(text for _, text in _parts(private))),
+                draft_uid=str(private.get(_UID, identity)),
                 meeting_ref=ref,
                 meeting_provider=cast(MeetingProvider, provider)
                 if provider in ("zoom", "jitsi")
@@ -304,9 +328,14 @@ class GoogleCalendar(BookingCalendar):
             raise ValueError(given)
         return moment.astimezone(UTC)
 
-    async def _changes(self, event: BookedEvent, change: EventChange, key: str, caller: Caller) -> dict[str, Any]:
-        marks = " ".join(with_mark(event.keys, key))
-        body: dict[str, Any] = {"extendedProperties": {"private": {_MARKS: marks}}}
+    async def _changes(
+        self, event: BookedEvent, change: EventChange, key: str, by: InvitationSender, caller: Caller
+    ) -> dict[str, Any]:
+        private = {_MARKS: " ".join(with_mark(event.keys, key))}
+        body: dict[str, Any] = {"extendedProperties": {"private": private}}
+        if by == "mail" and change.attendees is not None:
+            gone = [one for one in event.attendees if one not in change.attendees]
+            private |= _uninvited_parts(uninvited_text(with_uninvited(event.uninvited, key, gone)))
         for name, text in (
             ("summary", change.title),
             ("description", change.description),
@@ -441,8 +470,25 @@ def _id_of(uid: str) -> str:
     return uid if _ID.fullmatch(uid) else sha256(uid.encode()).hexdigest()
 
 
+def _parts(private: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """The texts of whom calls have uninvited, which may be longer than one property."""
+    numbered = (
+        (name.removeprefix(_UNINVITED), str(text)) for name, text in private.items() if name.startswith(_UNINVITED)
+    )
+    return sorted((int(number), text) for number, text in numbered if number.isdecimal())
+
+
+def _uninvited_parts(text: str) -> dict[str, str]:
+    parts = [""]
+    for one in text.split():
+        if len(parts[-1]) + len(one) >= _MAX_PROPERTY:
+            parts.append("")
+        parts[-1] = f"{parts[-1]} {one}".strip()
+    return {f"{_UNINVITED}{number}": part for number, part in enumerate(parts) if part}
+
+
 def _body(draft: Draft, meeting: Meeting, identity: str) -> dict[str, Any]:
-    private = {_MARKS: " ".join(with_mark((), draft.uid))}
+    private = {_MARKS: " ".join(with_mark((), draft.uid)), _UID: draft.uid[:_MAX_PROPERTY]}
     body: dict[str, Any] = {
         "id": identity,
         "summary": draft.title,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from handrail.errors import ConfigError, ErrorType, ToolError
 from handrail_reference.services.calendar.port import Caller
-from handrail_reference.services.calendar.remote import Maybe, RemoteThreads, bounded, transient
+from handrail_reference.services.calendar.remote import Maybe, RemoteThreads, bounded, is_certain, transient
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
@@ -40,6 +40,10 @@ class _SignInRefused(ToolError):
     """Google did not take the token."""
 
 
+class _ScopeRefused(ToolError):
+    """The token is good, and not for this."""
+
+
 class PersonalTokens:
     """Each person's own account, by the connection of this name: the token of the user of the call, and of nobody else."""
 
@@ -53,6 +57,10 @@ class PersonalTokens:
 
     async def refused(self, caller: Caller, token: str) -> None:
         await caller.secrets.refused(self._connection, token)
+
+    def ask_to_connect(self, caller: Caller) -> None:
+        """The person is shown where to connect again, as if they had not."""
+        caller.secrets.ask_to_connect(self._connection)
 
 
 class GoogleClient:
@@ -93,16 +101,21 @@ class GoogleClient:
 
     async def send(self, request: Any, caller: Caller, etag: str = "") -> tuple[int, Mapping[str, Any]]:
         """Status and answer of a request; those that mean that nothing was done are a `ToolError`, or `Maybe` in doubt."""
-        credentials = await self._source(caller)
         try:
-            return await self._threads.run(lambda: self._execute(request, credentials, etag))
-        except _SignInRefused:
-            if not isinstance(self._source, PersonalTokens):
-                raise
-            # Taken back before its time: nothing was done, and the person may have another.
-            await self._source.refused(caller, str(credentials.token))
-            fresh = await self._source(caller)
-            return await self._threads.run(lambda: self._execute(request, fresh, etag))
+            credentials = await self._source(caller)
+            try:
+                return await self._threads.run(lambda: self._execute(request, credentials, etag))
+            except _SignInRefused:
+                if not isinstance(self._source, PersonalTokens):
+                    raise
+                # Taken back before its time: nothing was done, and the person may have another.
+                await self._source.refused(caller, str(credentials.token))
+                fresh = await self._source(caller)
+                return await self._threads.run(lambda: self._execute(request, fresh, etag))
+        except (_SignInRefused, _ScopeRefused):
+            if isinstance(self._source, PersonalTokens):
+                self._source.ask_to_connect(caller)
+            raise
 
     def _execute(self, request: Any, credentials: Credentials, etag: str) -> tuple[int, Mapping[str, Any]]:
         from googleapiclient.errors import Error as LibraryError  # noqa: PLC0415
@@ -239,7 +252,8 @@ def _status(error: Any) -> tuple[int, Mapping[str, Any]]:
         )
     if status == 429 or (status == 403 and reason in _RATE):
         if reason in _FULL:
-            raise ToolError(ErrorType.RATE_LIMIT, "Google allows this calendar no more for now.", retry_after=wait)
+            full = ToolError(ErrorType.RATE_LIMIT, "Google allows this calendar no more for now.", retry_after=wait)
+            raise full if is_certain(status) else Maybe(full, is_over=True)
         raise ToolError(
             ErrorType.RATE_LIMIT,
             "Google was asked too often.",
@@ -247,17 +261,20 @@ def _status(error: Any) -> tuple[int, Mapping[str, Any]]:
             retry_after=wait or _SECONDS_UNTIL_RETRY,
         )
     if status == 403 and reason in ("insufficientPermissions", "ACCESS_TOKEN_SCOPE_INSUFFICIENT"):
-        raise ToolError(
+        raise _ScopeRefused(
             ErrorType.AUTH,
             "Google wants another permission for this than was given; the calendar has to be connected again.",
         )
     if status == 403:
-        raise ToolError(ErrorType.AUTH, "Google denies access to this calendar; its owner has to share it.")
+        denied = ToolError(ErrorType.AUTH, "Google denies access to this calendar; its owner has to share it.")
+        raise Maybe(denied, is_over=True)
     if status in (502, 504):
         raise Maybe(transient(f"Google failed ({status})."))
     if status >= 500:
-        raise transient("Google is not available now." if status == 503 else f"Google failed ({status}).", wait)
-    raise ToolError(ErrorType.PERMANENT, f"Google refused the request ({status}{f', {reason}' if reason else ''}).")
+        text = "Google is not available now." if status == 503 else f"Google failed ({status})."
+        raise Maybe(transient(text, wait), is_over=True)
+    refusal = ToolError(ErrorType.PERMANENT, f"Google refused the request ({status}{f', {reason}' if reason else ''}).")
+    raise refusal if is_certain(status) else Maybe(refusal, is_over=True)
 
 
 def _reason(error: Any) -> str:

@@ -12,6 +12,7 @@ from datetime import datetime, tzinfo
 from typing import Any, Literal, Protocol
 
 from handrail.errors import HandrailError
+from handrail_reference.services.calendar.marks import Uninvited
 
 MeetingProvider = Literal["zoom", "meet", "jitsi", "none"]
 InvitationSender = Literal["service", "mail", "none"]
@@ -82,8 +83,9 @@ class EventChange:
 class BookedEvent:
     """An event of a calendar, and what came of booking it.
 
-    `etag` names this version of it. `keys` are marks of the calls that made or changed it, `meeting_ref` is what the meeting's
-    provider knows the meeting by. `conflicts` are other busy times that it overlaps.
+    `etag` names this version of it. `keys` are marks of the calls that made or changed it, `uninvited` whom they took out and
+    tell by mail. `draft_uid` is the UID that it was created with, where the service has given it another. `meeting_ref` is what
+    the meeting's provider knows the meeting by. `conflicts` are other busy times that it overlaps.
     """
 
     event_id: str
@@ -102,6 +104,8 @@ class BookedEvent:
     cancelled: bool = False
     repeats: bool = False
     keys: tuple[str, ...] = ()
+    uninvited: Uninvited = ()
+    draft_uid: str = ""
     meeting_ref: str = ""
     meeting_provider: MeetingProvider = "none"
     conflicts: tuple[Busy, ...] = ()
@@ -155,6 +159,11 @@ class CalendarPort(Protocol):
 
     def now(self) -> datetime: ...
 
+    @property
+    def settling_seconds(self) -> float:
+        """How long after a call has ended what it asked of a service may still come about."""
+        ...
+
     async def availability(
         self,
         *,
@@ -183,7 +192,8 @@ class CalendarPort(Protocol):
     async def arrangements(self, *, with_meeting: bool, caller: Caller = NOBODY) -> Arrangements: ...
 
     async def create(self, draft: Draft, *, caller: Caller = NOBODY) -> BookedEvent:
-        """Put the event into the calendar, once: a UID that is there already gives the event that is there."""
+        """Put the event into the calendar, once: a UID that is there already gives the event that is there. `CONFLICT` where that
+        is somebody else's."""
         ...
 
     async def update(

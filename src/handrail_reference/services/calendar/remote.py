@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -21,11 +21,34 @@ MAX_RETRY_AFTER = 3600.0
 
 
 class Maybe(Exception):  # no failure yet: whoever catches it finds out
-    """A request went out, and what became of it is not known."""
+    """A request went out, and what became of it is not known.
 
-    def __init__(self, why: ToolError) -> None:
+    `is_over` means that the service has answered: nothing more will come of the request, so that a look tells what it did."""
+
+    def __init__(self, why: ToolError, *, is_over: bool = False) -> None:
         super().__init__(str(why))
         self.why = why
+        self.is_over = is_over
+
+
+def is_certain(status: int) -> bool:
+    """Whether a service answers so before it has done anything. It may fail, or deny the answer, after a write as well."""
+    return 300 <= status < 500 and status not in (403, 408)
+
+
+async def twice(send: Callable[[], Awaitable[T]]) -> T:
+    """A write under a condition that lets it happen once. In doubt it is sent again."""
+    try:
+        return await send()
+    except Maybe as doubt:
+        if doubt.is_over:
+            raise
+    try:
+        return await send()
+    except Maybe as doubt:
+        raise Maybe(doubt.why) from None  # the first may still be under way
+    except ToolError as error:
+        raise Maybe(error) from None
 
 
 class RemoteThreads:
@@ -43,11 +66,17 @@ class RemoteThreads:
         if self._waiting >= _MAX_WAITING:
             raise overloaded()
         self._waiting += 1
+        submitted = self._pool.submit(work)
         try:
-            future = asyncio.wrap_future(self._pool.submit(work))
+            future = asyncio.wrap_future(submitted)
             future.add_done_callback(_seen)
             return await asyncio.wait_for(asyncio.shield(future), self._seconds)
+        except asyncio.CancelledError:
+            submitted.cancel()  # nobody waits for it any more: it must not begin later
+            raise
         except TimeoutError:
+            if submitted.cancel():
+                raise overloaded() from None
             raise Maybe(transient("The calendar service does not answer in time.")) from None
         finally:
             self._waiting -= 1
@@ -76,6 +105,11 @@ def bounded(seconds: float | None) -> float | None:
 
 def unknown(doubt: Maybe) -> OutcomeUnknown:
     return OutcomeUnknown(f"It is not known whether the calendar was changed. {doubt.why.message}")
+
+
+def not_there(doubt: Maybe) -> ToolError | OutcomeUnknown:
+    """What a doubtful write has come to whose effect was looked for and is not there."""
+    return doubt.why if doubt.is_over else unknown(doubt)
 
 
 def check_window(start: datetime, end: datetime) -> None:

@@ -10,6 +10,7 @@ from handrail_reference.services.calendar.arguments import (
     arrangements_text,
     caller_of,
     event_data,
+    may_still_happen,
     range_text,
     short,
     shown_clock,
@@ -51,7 +52,7 @@ async def preview(args: Mapping[str, Any], ctx: Any) -> str:
 
 async def reconcile(args: Mapping[str, Any], ctx: Any) -> dict[str, Any] | None:
     """Is the event off, after a call whose outcome nobody knows?"""
-    if not ctx.capabilities.get("calendar"):
+    if not ctx.capabilities.get("calendar") or may_still_happen(ctx):
         return None
     is_off, event = await ctx.calendar.settle_cancellation(
         args["event_id"], key=ctx.idempotency_key, message=args.get("message", ""), caller=caller_of(ctx)

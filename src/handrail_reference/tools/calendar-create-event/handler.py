@@ -14,6 +14,7 @@ from handrail_reference.services.calendar.arguments import (
     checked_title,
     clashes_text,
     event_data,
+    may_still_happen,
     moment_of,
     shown_clock,
     time_text,
@@ -46,13 +47,13 @@ async def preview(args: Mapping[str, Any], ctx: Any) -> str:
 
 async def reconcile(args: Mapping[str, Any], ctx: Any) -> dict[str, Any] | None:
     """Was the event created by a call whose outcome nobody knows? The calendar knows by its UID."""
-    if not ctx.capabilities.get("calendar"):
+    if not ctx.capabilities.get("calendar") or may_still_happen(ctx):
         return None
     draft = _draft(args, ctx)
     found = await ctx.calendar.settle_creation(draft, caller=caller_of(ctx))
     if found is not None:
         return {"ok": True, "data": event_data(found, draft.start.tzinfo)}
-    message = "The event was not created; no event in the calendar has its UID."
+    message = "The event was not created; the calendar has none of this call."
     return {"ok": False, "error": {"type": "NOT_FOUND", "message": message, "retryable": False}}
 
 

@@ -14,6 +14,7 @@ from handrail_reference.services.calendar.arguments import (
     checked_title,
     clashes_text,
     event_data,
+    may_still_happen,
     moment_of,
     range_text,
     refused,
@@ -63,7 +64,7 @@ async def preview(args: Mapping[str, Any], ctx: Any) -> str:
 
 async def reconcile(args: Mapping[str, Any], ctx: Any) -> dict[str, Any] | None:
     """Was the event changed by a call whose outcome nobody knows? It has the call's mark then."""
-    if not ctx.capabilities.get("calendar"):
+    if not ctx.capabilities.get("calendar") or may_still_happen(ctx):
         return None
     found = await ctx.calendar.settle_change(args["event_id"], key=ctx.idempotency_key, caller=caller_of(ctx))
     if found is not None:
