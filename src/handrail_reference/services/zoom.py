@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from http.client import HTTPException
@@ -134,14 +135,15 @@ class ZoomMeetings:
         return True
 
     async def _sure(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
-        """A request that may be sent twice without harm; in doubt it is."""
+        """A request that may be sent twice without harm. In doubt it is, and where Zoom failed: it may have acted before."""
+        with suppress(Maybe):
+            status, answer = await self._send(method, path, body)
+            if status < 500:
+                return status, answer
         try:
             return await self._send(method, path, body)
-        except Maybe:
-            try:
-                return await self._send(method, path, body)
-            except Maybe as doubt:
-                raise doubt.why from None
+        except Maybe as doubt:
+            raise doubt.why from None
 
     async def _looked(self, uid: str, doubt: Maybe) -> Meeting:
         from handrail_reference.services.calendar.port import OutcomeUnknown  # noqa: PLC0415  # they know each other's types

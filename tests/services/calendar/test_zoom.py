@@ -102,7 +102,7 @@ async def test_a_meeting_that_cannot_be_removed_is_named(proxied, monkeypatch):
         raise ToolError(ErrorType.TRANSIENT, "The calendar is away.", retryable=True)
 
     monkeypatch.setattr(calendar.database, "write", fail)
-    proxy.plan("DELETE", status(500))
+    proxy.plan("DELETE", status(500), status(500))
     with pytest.raises(ToolError) as caught:
         await calendar.create(LONG)
     [number] = zoom.meetings
@@ -221,14 +221,26 @@ async def test_the_meeting_of_an_event_that_is_there_outlives_a_second_start_tha
     assert [str(number) for number in zoom.meetings] == [made.meeting_ref]
 
 
+@pytest.mark.parametrize("code", FAILURES)
+async def test_a_move_or_removal_that_zoom_did_before_it_failed_is_done(proxied, code):
+    proxy, zoom, calendar = proxied
+    made = await calendar.create(LONG)
+    proxy.plan("PATCH", done_then(code))
+    moved = await calendar.update(made.event_id, EventChange(start=at(9), end=at(10)), key="k1")
+    assert (moved.warnings, zoom.meetings[int(made.meeting_ref)]["start_time"]) == ((), "2026-01-13T09:00:00Z")
+    proxy.plan("DELETE", done_then(code))
+    gone = await calendar.cancel(made.event_id, key="k2")
+    assert (gone.warnings, zoom.meetings) == ((), {})
+
+
 async def test_a_move_that_zoom_refuses_is_said_and_the_event_is_moved(proxied):
     proxy, zoom, calendar = proxied
     made = await calendar.create(LONG)
-    proxy.plan("PATCH", status(500))
+    proxy.plan("PATCH", status(500), status(500))
     moved = await calendar.update(made.event_id, EventChange(start=at(9), end=at(10)), key="k1")
     assert moved.start == at(9)
     assert moved.warnings == (
-        f"The zoom meeting {next(iter(zoom.meetings))} was not changed with it: Zoom failed (500).",
+        f"The zoom meeting {next(iter(zoom.meetings))} may not have been changed with it: Zoom failed (500).",
     )
 
 

@@ -170,7 +170,7 @@ class BookingCalendar(ABC):
         if by != "mail":
             return event
         if not is_new:  # somebody may have read its invitation
-            return await self._notified(event, "REQUEST", event.attendees)
+            return await self._notified(event, "REQUEST", event.attendees, again=True)
         try:
             return await self._send(event, "REQUEST", event.attendees)
         except ToolError as error:
@@ -182,7 +182,8 @@ class BookingCalendar(ABC):
         by = await self._sender(caller)
         before = await self._current(event_id, key, etag, caller)
         after = before
-        if mark_of(key) not in before.keys:
+        again = mark_of(key) in before.keys
+        if not again:
             start, end = change.start or before.start, change.end or before.end
             if not _is_span(start, end):
                 raise ToolError(ErrorType.VALIDATION, "The event would not end after it starts.")
@@ -192,7 +193,7 @@ class BookingCalendar(ABC):
         after = replace(after, invitations=by, invited=after.attendees if by == "service" else ())
         if by != "mail":
             return after
-        return await self._told_of_change(after, key)
+        return await self._told_of_change(after, key, again=again)
 
     async def cancel(
         self, event_id: str, *, key: str, etag: str | None = None, message: str = "", caller: Caller = NOBODY
@@ -214,7 +215,7 @@ class BookingCalendar(ABC):
             if by != "mail" or event.cancelled:
                 return event
             # It may have been sent: its reader knows it by UID and SEQUENCE, and sees one.
-            return await self._notified(event, "REQUEST", event.attendees)
+            return await self._notified(event, "REQUEST", event.attendees, again=True)
         left = await self._meetings.find(draft.uid) if draft.with_meeting else None
         if left is not None:
             await self._meetings.remove(left.ref, uid=draft.uid)
@@ -242,8 +243,8 @@ class BookingCalendar(ABC):
         if by != "mail":
             return event
         if event.cancelled:
-            return await self._notified(event, "CANCEL", event.attendees, message)
-        return await self._told_of_change(event, key, message)
+            return await self._notified(event, "CANCEL", event.attendees, message, again=True)
+        return await self._told_of_change(event, key, again=True)
 
     async def settle_cancellation(
         self, event_id: str, *, key: str, message: str = "", caller: Caller = NOBODY
@@ -263,7 +264,8 @@ class BookingCalendar(ABC):
         if event.meeting_ref:
             event = await self._drop_meeting(event, event.meeting_ref)
         if await self._sender(caller) == "mail":
-            event = await self._notified(replace(event, invitations="mail"), "CANCEL", event.attendees, message)
+            event = replace(event, invitations="mail")
+            event = await self._notified(event, "CANCEL", event.attendees, message, again=True)
         return True, event
 
     def _uid_of(self, event_id: str) -> str:
@@ -310,20 +312,26 @@ class BookingCalendar(ABC):
         return replace(event, invited=invited, warnings=(*event.warnings, *warnings))
 
     async def _notified(
-        self, event: BookedEvent, method: InvitationMethod, to: Sequence[str], message: str = ""
+        self,
+        event: BookedEvent,
+        method: InvitationMethod,
+        to: Sequence[str],
+        message: str = "",
+        *,
+        again: bool = False,
     ) -> BookedEvent:
-        """`_send` about a change that stands whether or not the mail goes out."""
+        """`_send` about a change that stands whether or not the mail goes out, which an earlier start may have sent."""
         try:
             return await self._send(event, method, to, message)
         except (ToolError, OutcomeUnknown) as error:
-            what = f"The attendees were not told by mail: {error}"
-            return replace(event, warnings=(*event.warnings, what))
+            what = "It is not known whether the attendees were" if again else "The attendees were not"
+            return replace(event, warnings=(*event.warnings, f"{what} told by mail: {error}"))
 
-    async def _told_of_change(self, event: BookedEvent, key: str, message: str = "") -> BookedEvent:
+    async def _told_of_change(self, event: BookedEvent, key: str, *, again: bool) -> BookedEvent:
         """The change is mailed to the attendees, and its end to whom this call has uninvited."""
         gone = (one for mark, one in event.uninvited if mark == mark_of(key) and one not in event.attendees)
-        event = await self._notified(event, "REQUEST", event.attendees, message)
-        return await self._notified(event, "CANCEL", tuple(dict.fromkeys(gone)))
+        event = await self._notified(event, "REQUEST", event.attendees, again=again)
+        return await self._notified(event, "CANCEL", tuple(dict.fromkeys(gone)), again=again)
 
     async def _taken_back(self, event: BookedEvent, error: ToolError, caller: Caller) -> ToolError:
         """Nobody could be invited: the event goes, and its meeting."""
@@ -371,7 +379,9 @@ class BookingCalendar(ABC):
             times = {"start": event.start, "end": event.end}
             await self._meetings.move(event.meeting_ref, uid=event.draft_uid, title=event.title, **times)
         except (ToolError, OutcomeUnknown) as error:
-            what = f"The {self._meetings.provider} meeting {event.meeting_ref} was not changed with it: {error}"
+            what = (
+                f"The {self._meetings.provider} meeting {event.meeting_ref} may not have been changed with it: {error}"
+            )
             return replace(event, warnings=(*event.warnings, what))
         return event
 
