@@ -3,6 +3,8 @@
 import asyncio
 import shutil
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from tests.mcp.served_project import Served, served
 from tests.mcp.test_clients import CONFIRMED
 from tests.mcp.test_conformance import PROJECT
 from tests.mcp.test_retries import CLIENT, effects, headers_of, project
+
+from handrail.mcp.server.governed_calls import RETRY_MS
 
 ELICITS = {**CLIENT, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
 TASKS = {**CLIENT, "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
@@ -97,6 +101,36 @@ async def test_a_client_of_the_handshake_era_is_asked_over_its_connection(truste
     assert len(shown) == 1
     assert shown[0].startswith("Pay 8 euros")
     assert effects(folder).count("paid 8") == 1
+
+
+def calls_kept(folder: Path) -> dict[str, str]:
+    """What says of which calls that an identical one is a retry."""
+    with closing(sqlite3.connect(folder / "handrail.db", timeout=5)) as db:
+        return dict(db.execute("SELECT id, body FROM document WHERE kind = 'mcp-call'"))
+
+
+async def retries_end(folder: Path, calls: set[str]) -> None:
+    """Time goes on for these calls until none that is identical is a retry, which starts when their answers were delivered."""
+    async with asyncio.timeout(10):
+        while not all("delivered" in calls_kept(folder)[call] for call in calls):
+            await asyncio.sleep(0.02)
+    with closing(sqlite3.connect(folder / "handrail.db", timeout=5)) as db:
+        passed = [(RETRY_MS, call) for call in calls]
+        db.executemany("UPDATE document SET expires_at = expires_at - ? WHERE id = ?", passed)
+        db.commit()
+
+
+async def test_what_was_answered_is_asked_anew_once_the_client_has_had_the_outcome(trusted: tuple[Served, Path]) -> None:
+    server, folder = trusted
+    before = calls_kept(folder).keys()
+    for amount, approve in ((30, True), (31, False)):
+        state = (await pay(server, amount))["result"]["requestState"]
+        answer = await pay(server, amount, inputResponses=yes(approve), requestState=state)
+        assert answer["result"]["structuredContent"]["ok"] is approve
+    await retries_end(folder, calls_kept(folder).keys() - before)
+    for amount in (30, 31):
+        assert (await pay(server, amount))["result"]["resultType"] == "input_required"
+    assert effects(folder).count("paid 30") == 1
 
 
 async def test_a_held_call_is_a_task_for_a_client_that_knows_tasks(trusted: tuple[Served, Path]) -> None:

@@ -131,6 +131,12 @@ class GovernedCalls:
         )
         return CallKey(kept.body["input"], kept.body["session"], again=not mine, document=kept)
 
+    async def key_again(self, input_id: str, session_id: str, document_id: str | None) -> CallKey:
+        """The key of an earlier request, with what says that its answer was not delivered if that still stands."""
+        kept = await self._runtime.store.documents.get(_CALLS, document_id) if document_id is not None else None
+        current = kept if kept is not None and kept.body["input"] == input_id else None
+        return CallKey(input_id, session_id, again=True, document=current)
+
     async def delivered(self, key: CallKey) -> None:
         """The answer was written to an open connection: a little later an identical call is a new one."""
         if key.document is None or key.document.body.get("delivered"):

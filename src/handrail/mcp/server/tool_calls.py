@@ -20,7 +20,7 @@ from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from handrail.contract.documents import Document
 from handrail.contract.envelope import ToolResponse
-from handrail.contract.errors import ErrorType
+from handrail.contract.errors import ErrorType, ToolError
 from handrail.mcp.server.confirming import QUESTION, Confirming, held_id
 from handrail.mcp.server.governed_calls import CallKey, GovernedCalls, turn_in
 from handrail.mcp.server.live_calls import TASKS, LiveCall, RequestContext, abilities, is_modern
@@ -220,12 +220,15 @@ class McpToolCalls:
                 break
             question, token = asked
             if is_modern(request.ctx):
-                facts = {"hold": hold_id, "token": token, "input": key.input_id, "session": key.session_id}
+                facts = {"hold": hold_id, "token": token, **_facts_of(key)}
                 state = await self._sealer.seal(request.who, request.binding, facts)
                 return InterimResult(
                     {"resultType": "input_required", "inputRequests": {QUESTION: question}, "requestState": state}
                 )
-            answer = (await LiveCall("", request.ctx).ask({QUESTION: question}))[QUESTION]
+            try:
+                answer = (await LiveCall("", request.ctx).ask({QUESTION: question}))[QUESTION]
+            except ToolError:  # the client took the question and gave no answer: a person finds the link instead
+                break
             decided = await self._confirming.decide(request.who, hold_id, token, answer)
             if decided is None:
                 break
@@ -239,7 +242,7 @@ class McpToolCalls:
     async def _answered(self, request: CallRequest, facts: Mapping[str, Any]) -> EndedCall | InterimResult:
         """A retry brings the person's answer to a confirmation."""
         hold_id = facts["hold"]
-        key = CallKey(facts["input"], facts["session"], again=True)
+        key = await self.governed.key_again(facts["input"], facts["session"], facts["document"])
         answer = request.responses.get(QUESTION)
         decided = await self._confirming.decide(
             request.who, hold_id, facts["token"], answer if isinstance(answer, Mapping) else None
@@ -251,10 +254,14 @@ class McpToolCalls:
             )
             again = held_id(response)
             if again is None or isinstance(answer, Mapping):
+                self._written(request.ctx, key)
                 return EndedCall(response if again is None else self._confirming.with_link(response, again))
             return await self._confirm(request, key, response, again)
         again = held_id(decided)
-        return EndedCall(decided) if again is None else await self._confirm(request, key, decided, again)
+        if again is not None:
+            return await self._confirm(request, key, decided, again)
+        self._written(request.ctx, key)
+        return EndedCall(decided)
 
     # Tasks
 
@@ -356,6 +363,15 @@ class McpToolCalls:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.governed.close()
+
+
+def _facts_of(key: CallKey) -> dict[str, str | None]:
+    """What finds a key again that a client carries."""
+    return {
+        "input": key.input_id,
+        "session": key.session_id,
+        "document": key.document.id if key.document is not None else None,
+    }
 
 
 def _missing(capabilities: Mapping[str, Any], message: str) -> MCPError:
