@@ -1,5 +1,6 @@
-"""A project served over HTTP in a process of its own, as `handrail serve` does it. `open_to_all` adds the key to what comes
-without one, for clients that cannot send any."""
+"""A small project of notes, and any project served over HTTP in a process of its own, as `handrail serve` does it.
+
+`open_to_all` adds the key to what comes without one, for clients that cannot send any."""
 
 import json
 import os
@@ -9,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import httpx2
 
 KEY = "hr_a-key-for-the-tests-of-mcp"
 _WRAPPED = """
@@ -27,10 +31,59 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+TOOLS = '''
+import os
+from handrail import tool
+
+def _note(text):
+    with open("effects.txt", "a") as file:
+        file.write(text + "\\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+@tool(category="action", side_effects="writes", idempotent=False)
+async def send_note(text: str, ctx) -> str:
+    """Send a note.
+
+    Args:
+        text: What it says.
+    """
+    import asyncio
+    _note(text)
+    await asyncio.sleep(0.05)
+    return text
+
+@tool(category="utility", side_effects="none")
+def echo(text: str) -> str:
+    """Give a text back.
+
+    Args:
+        text: Which.
+    """
+    return text
+
+@tool(category="action", side_effects="writes", idempotent=False, requires_confirmation=True, preview="Pay {amount} euros")
+def pay(amount: int) -> str:
+    """Pay something.
+
+    Args:
+        amount: How much, in euros.
+    """
+    _note(f"paid {amount}")
+    return f"paid {amount}"
+'''
+CLIENT = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+
+
+ELICITS = {**CLIENT, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+TASKS = {**CLIENT, "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
+
+
 @dataclass
 class Served:
     url: str
     process: subprocess.Popen[str]
+    folder: Path
     key: str = KEY
 
     @property
@@ -60,7 +113,7 @@ def served(project: Path, *, open_to_all: bool = False, **environment: str) -> I
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, (project / "serve.log").read_text()
-        yield Served(json.loads(line)["url"], process)
+        yield Served(json.loads(line)["url"], process, project)
     finally:
         process.terminate()
         try:
@@ -70,3 +123,43 @@ def served(project: Path, *, open_to_all: bool = False, **environment: str) -> I
             process.wait()
         assert process.stdout is not None
         process.stdout.close()
+
+
+def project(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "handrail.toml").write_text('[tools]\nmodules = ["notes"]\n')
+    (folder / "notes.py").write_text(TOOLS)
+    return folder
+
+
+def effects(folder: Path) -> list[str]:
+    noted = folder / "effects.txt"
+    return noted.read_text().split("\n")[:-1] if noted.exists() else []
+
+
+def request(number: Any, name: str, args: dict[str, Any], **meta: Any) -> dict[str, Any]:
+    params = {"name": name, "arguments": args, "_meta": {**CLIENT, **meta}}
+    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+
+
+def headers_of(server: Served, name: str) -> dict[str, str]:
+    return {
+        **server.headers,
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": name,
+    }
+
+
+async def send(
+    server: Served, method: str, named: str, meta: Any = None, key: str = "", **params: Any
+) -> dict[str, Any]:
+    """A request of 2026-07-28 that stands alone, by the server's key or another one; its answer."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta or ELICITS}}
+    headers = {**headers_of(server, named), "Mcp-Method": method}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    async with httpx2.AsyncClient(timeout=30) as client:
+        answer: dict[str, Any] = (await client.post(server.mcp, json=body, headers=headers)).json()
+    return answer

@@ -7,41 +7,22 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx2
 import pytest
 from scripts.node_packages import FOLDER, is_there, node
-from tests.mcp.served_project import KEY, Served, served
-from tests.mcp.test_retries import effects, project
+from tests.mcp.conftest import Notes
+from tests.mcp.served_project import KEY, Served, effects
 
 Call = Callable[[str, dict[str, Any]], Awaitable[str]]
-CONFIRMED = '''
-
-@tool(category="action", side_effects="writes", idempotent=False, requires_confirmation=True, preview="Pay {amount} euros")
-def pay(amount: int) -> str:
-    """Pay something.
-
-    Args:
-        amount: How much, in euros.
-    """
-    _note(f"paid {amount}")
-    return f"paid {amount}"
-'''
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory):
-    folder = project(tmp_path_factory.mktemp("clients"))
-    (folder / "notes.py").write_text((folder / "notes.py").read_text() + CONFIRMED)
-    made = subprocess.run(
-        [sys.executable, "-m", "handrail", "keys", "add", "laptop", "--user", "ana"],
-        cwd=folder, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    with served(folder, HANDRAIL_MCP_TRUSTED_CLIENTS="desk") as running:
-        running.key = made.stdout.strip()
-        running.folder = folder  # type: ignore[attr-defined]
-        yield running
+@pytest.fixture
+def server(notes: Notes) -> Served:
+    """As its user reaches it from a client that is not trusted to ask."""
+    return replace(notes, key=notes.laptop)
 
 
 def envelope_in(text: str) -> dict[str, Any]:
@@ -194,7 +175,7 @@ async def test_a_client_lists_calls_and_gets_a_write_that_a_person_approved(serv
         await answered(server, found[1])
         outcome = envelope_in(await call("pay", {"amount": amount}))
         assert outcome["data"] == f"paid {amount}"
-    assert effects(server.folder).count(f"paid {amount}") == 1  # type: ignore[attr-defined]
+    assert effects(server.folder).count(f"paid {amount}") == 1
 
 
 async def answered(server: Served, confirmation: str, word: str = "approve") -> None:

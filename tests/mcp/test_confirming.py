@@ -9,35 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
-from tests.mcp.served_project import Served, served
-from tests.mcp.test_clients import CONFIRMED
+from tests.mcp.conftest import Notes
+from tests.mcp.served_project import TASKS, Served, effects, send, served
 from tests.mcp.test_conformance import PROJECT
-from tests.mcp.test_retries import CLIENT, effects, headers_of, project
 
 from handrail.mcp.server.governed_calls import RETRY_MS
-
-ELICITS = {**CLIENT, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
-TASKS = {**CLIENT, "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
-
-
-@pytest.fixture(scope="module")
-def trusted(tmp_path_factory: pytest.TempPathFactory):
-    folder = project(tmp_path_factory.mktemp("trusted"))
-    (folder / "notes.py").write_text((folder / "notes.py").read_text() + CONFIRMED)
-    with served(folder, HANDRAIL_MCP_TRUSTED_CLIENTS="given") as server:
-        yield server, folder
-
-
-async def send(server: Served, method: str, named: str, meta: Any = None, **params: Any) -> dict[str, Any]:
-    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta or ELICITS}}
-    headers = {**headers_of(server, named), "Mcp-Method": method}
-    async with httpx2.AsyncClient(timeout=30) as client:
-        answer: dict[str, Any] = (await client.post(server.mcp, json=body, headers=headers)).json()
-    return answer
 
 
 async def pay(server: Served, amount: int, **more: Any) -> dict[str, Any]:
@@ -49,50 +28,46 @@ def yes(approve: bool = True) -> dict[str, Any]:
 
 
 async def test_a_trusted_client_is_asked_with_the_preview_and_its_yes_runs_the_call_once(
-    trusted: tuple[Served, Path],
+    notes: Notes,
 ) -> None:
-    server, folder = trusted
-    asked = (await pay(server, 5))["result"]
+    asked = (await pay(notes, 5))["result"]
     assert asked["resultType"] == "input_required"
     assert asked["inputRequests"]["confirmation"]["params"]["message"].startswith("Pay 5 euros")
     state = asked["requestState"]
-    answers = [await pay(server, 5, inputResponses=yes(), requestState=state) for _ in range(2)]
+    answers = [await pay(notes, 5, inputResponses=yes(), requestState=state) for _ in range(2)]
     assert [answer["result"]["structuredContent"]["data"] for answer in answers] == ["paid 5", "paid 5"]
-    assert effects(folder).count("paid 5") == 1
+    assert effects(notes.folder).count("paid 5") == 1
 
 
-async def test_a_state_approves_only_the_call_that_it_was_made_for(trusted: tuple[Served, Path]) -> None:
-    server, folder = trusted
-    state = (await pay(server, 6))["result"]["requestState"]
-    other = await pay(server, 6_000, inputResponses=yes(), requestState=state)
+async def test_a_state_approves_only_the_call_that_it_was_made_for(notes: Notes) -> None:
+    state = (await pay(notes, 6))["result"]["requestState"]
+    other = await pay(notes, 6_000, inputResponses=yes(), requestState=state)
     assert other["error"]["code"] == -32602
-    forged = await pay(server, 6, inputResponses=yes(), requestState=state[:-4] + "AAAA")
+    forged = await pay(notes, 6, inputResponses=yes(), requestState=state[:-4] + "AAAA")
     assert forged["error"]["code"] == -32602
-    without = await pay(server, 6, inputResponses=yes())
+    without = await pay(notes, 6, inputResponses=yes())
     assert without["result"]["resultType"] == "input_required"
-    assert not any(note in ("paid 6", "paid 6000") for note in effects(folder))
+    assert not any(note in ("paid 6", "paid 6000") for note in effects(notes.folder))
 
 
-async def test_a_no_runs_nothing(trusted: tuple[Served, Path]) -> None:
-    server, folder = trusted
-    state = (await pay(server, 7))["result"]["requestState"]
-    answer = (await pay(server, 7, inputResponses=yes(approve=False), requestState=state))["result"]
+async def test_a_no_runs_nothing(notes: Notes) -> None:
+    state = (await pay(notes, 7))["result"]["requestState"]
+    answer = (await pay(notes, 7, inputResponses=yes(approve=False), requestState=state))["result"]
     assert answer["structuredContent"]["error"]["type"] == "DECLINED"
-    assert "paid 7" not in effects(folder)
+    assert "paid 7" not in effects(notes.folder)
 
 
-async def test_a_client_of_the_handshake_era_is_asked_over_its_connection(trusted: tuple[Served, Path]) -> None:
-    server, folder = trusted
+async def test_a_client_of_the_handshake_era_is_asked_over_its_connection(notes: Notes) -> None:
     shown: list[str] = []
 
     async def person(context: Any, params: Any) -> ElicitResult:
         shown.append(params.message)
         return ElicitResult(action="accept", content={"approve": True})
 
-    http = httpx2.AsyncClient(headers=server.headers)
+    http = httpx2.AsyncClient(headers=notes.headers)
     async with (
         http,
-        streamable_http_client(server.mcp, http_client=http) as streams,
+        streamable_http_client(notes.mcp, http_client=http) as streams,
         ClientSession(*streams[:2], elicitation_callback=person) as client,
     ):
         await client.initialize()
@@ -100,7 +75,7 @@ async def test_a_client_of_the_handshake_era_is_asked_over_its_connection(truste
     assert answer.structured_content["data"] == "paid 8"
     assert len(shown) == 1
     assert shown[0].startswith("Pay 8 euros")
-    assert effects(folder).count("paid 8") == 1
+    assert effects(notes.folder).count("paid 8") == 1
 
 
 def calls_kept(folder: Path) -> dict[str, str]:
@@ -120,34 +95,32 @@ async def retries_end(folder: Path, calls: set[str]) -> None:
         db.commit()
 
 
-async def test_what_was_answered_is_asked_anew_once_the_client_has_had_the_outcome(trusted: tuple[Served, Path]) -> None:
-    server, folder = trusted
-    before = calls_kept(folder).keys()
+async def test_what_was_answered_is_asked_anew_once_the_client_has_had_the_outcome(notes: Notes) -> None:
+    before = calls_kept(notes.folder).keys()
     for amount, approve in ((30, True), (31, False)):
-        state = (await pay(server, amount))["result"]["requestState"]
-        answer = await pay(server, amount, inputResponses=yes(approve), requestState=state)
+        state = (await pay(notes, amount))["result"]["requestState"]
+        answer = await pay(notes, amount, inputResponses=yes(approve), requestState=state)
         assert answer["result"]["structuredContent"]["ok"] is approve
-    await retries_end(folder, calls_kept(folder).keys() - before)
+    await retries_end(notes.folder, calls_kept(notes.folder).keys() - before)
     for amount in (30, 31):
-        assert (await pay(server, amount))["result"]["resultType"] == "input_required"
-    assert effects(folder).count("paid 30") == 1
+        assert (await pay(notes, amount))["result"]["resultType"] == "input_required"
+    assert effects(notes.folder).count("paid 30") == 1
 
 
-async def test_a_held_call_is_a_task_for_a_client_that_knows_tasks(trusted: tuple[Served, Path]) -> None:
-    server, folder = trusted
-    made = (await pay(server, 9, meta=TASKS))["result"]
+async def test_a_held_call_is_a_task_for_a_client_that_knows_tasks(notes: Notes) -> None:
+    made = (await pay(notes, 9, meta=TASKS))["result"]
     assert made["resultType"] == "task"
     task = made["taskId"]
-    working = (await send(server, "tasks/get", task, meta=TASKS, taskId=task))["result"]
+    working = (await send(notes, "tasks/get", task, meta=TASKS, taskId=task))["result"]
     assert working["status"] == "working"
     assert "confirmation.html#" in working["statusMessage"]
-    again = (await pay(server, 9))["result"]
-    done = await pay(server, 9, inputResponses=yes(), requestState=again["requestState"])
+    again = (await pay(notes, 9))["result"]
+    done = await pay(notes, 9, inputResponses=yes(), requestState=again["requestState"])
     assert done["result"]["structuredContent"]["data"] == "paid 9"
-    ended = (await send(server, "tasks/get", task, meta=TASKS, taskId=task))["result"]
+    ended = (await send(notes, "tasks/get", task, meta=TASKS, taskId=task))["result"]
     assert ended["status"] == "completed"
     assert ended["result"]["structuredContent"]["data"] == "paid 9"
-    assert effects(folder).count("paid 9") == 1
+    assert effects(notes.folder).count("paid 9") == 1
 
 
 async def test_a_task_survives_the_server_that_began_it(tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ import asyncio
 from pathlib import Path
 
 import httpx2
-from tests.mcp.served_project import served
+from tests.mcp.served_project import CLIENT, project, served
 from tests.mcp.server.test_tokens import RESOURCE, issuer, token
-from tests.mcp.test_retries import CLIENT, project
 
 __all__ = ["issuer"]
 

@@ -13,67 +13,8 @@ import httpx2
 import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from tests.mcp.served_project import Served, served
-
-TOOLS = '''
-import os
-from handrail import tool
-
-def _note(text):
-    with open("effects.txt", "a") as file:
-        file.write(text + "\\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-@tool(category="action", side_effects="writes", idempotent=False)
-async def send_note(text: str, ctx) -> str:
-    """Send a note.
-
-    Args:
-        text: What it says.
-    """
-    import asyncio
-    _note(text)
-    await asyncio.sleep(0.05)
-    return text
-
-@tool(category="utility", side_effects="none")
-def echo(text: str) -> str:
-    """Give a text back.
-
-    Args:
-        text: Which.
-    """
-    return text
-'''
-CLIENT = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
-
-
-def project(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "handrail.toml").write_text('[tools]\nmodules = ["notes"]\n')
-    (folder / "notes.py").write_text(TOOLS)
-    return folder
-
-
-def effects(folder: Path) -> list[str]:
-    noted = folder / "effects.txt"
-    return noted.read_text().split("\n")[:-1] if noted.exists() else []
-
-
-def request(number: Any, name: str, args: dict[str, Any], **meta: Any) -> dict[str, Any]:
-    params = {"name": name, "arguments": args, "_meta": {**CLIENT, **meta}}
-    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-
-
-def headers_of(server: Served, name: str) -> dict[str, str]:
-    return {
-        **server.headers,
-        "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": "2026-07-28",
-        "Mcp-Method": "tools/call",
-        "Mcp-Name": name,
-    }
+from tests.mcp.conftest import Notes
+from tests.mcp.served_project import Served, effects, headers_of, project, request, served
 
 
 async def call(client: httpx2.AsyncClient, server: Served, number: Any, name: str, args: Any, **meta: Any) -> Any:
@@ -83,46 +24,35 @@ async def call(client: httpx2.AsyncClient, server: Served, number: Any, name: st
     return answer.json()["result"]["structuredContent"]
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory):
-    folder = project(tmp_path_factory.mktemp("retries"))
-    with served(folder, HANDRAIL_SERVER_REQUESTS_PER_MINUTE="1000000") as server:
-        yield server, folder
-
-
-async def test_a_retry_under_a_new_id_gets_the_first_outcome(running: tuple[Served, Path]) -> None:
-    server, folder = running
+async def test_a_retry_under_a_new_id_gets_the_first_outcome(notes: Notes) -> None:
     async with httpx2.AsyncClient() as client:
-        first = await call(client, server, 1, "send_note", {"text": "hello"})
-        again = await call(client, server, "other", "send_note", {"text": "hello"})
-        third = await call(client, server, 3, "send_note", {"text": "another"})
+        first = await call(client, notes, 1, "send_note", {"text": "hello"})
+        again = await call(client, notes, "other", "send_note", {"text": "hello"})
+        third = await call(client, notes, 3, "send_note", {"text": "another"})
     assert first["ok"] is again["ok"] is third["ok"] is True
     assert "replayed" not in first["meta"]
     assert again["meta"]["replayed"] is True
-    assert [note for note in effects(folder) if note in ("hello", "another")] == ["hello", "another"]
+    assert [note for note in effects(notes.folder) if note in ("hello", "another")] == ["hello", "another"]
 
 
-async def test_racing_clients_of_one_principal_start_one_execution(running: tuple[Served, Path]) -> None:
-    server, folder = running
+async def test_racing_clients_of_one_principal_start_one_execution(notes: Notes) -> None:
     async with httpx2.AsyncClient() as client:
-        calls = [call(client, server, number, "send_note", {"text": "once"}) for number in range(12)]
+        calls = [call(client, notes, number, "send_note", {"text": "once"}) for number in range(12)]
         answers = await asyncio.gather(*calls)
     assert {answer["ok"] for answer in answers} == {True}
-    assert effects(folder).count("once") == 1
+    assert effects(notes.folder).count("once") == 1
 
 
-async def test_a_client_that_names_its_turn_makes_the_call_once_in_each(running: tuple[Served, Path]) -> None:
-    server, folder = running
+async def test_a_client_that_names_its_turn_makes_the_call_once_in_each(notes: Notes) -> None:
     async with httpx2.AsyncClient() as client:
         for turn in ("t1", "t1", "t2"):
-            await call(client, server, 1, "send_note", {"text": "hi"}, **{"handrail/turn": turn})
-    assert effects(folder).count("hi") == 2
+            await call(client, notes, 1, "send_note", {"text": "hi"}, **{"handrail/turn": turn})
+    assert effects(notes.folder).count("hi") == 2
 
 
-async def test_reads_run_each_time_they_are_asked_for(running: tuple[Served, Path]) -> None:
-    server, _ = running
+async def test_reads_run_each_time_they_are_asked_for(notes: Notes) -> None:
     async with httpx2.AsyncClient() as client:
-        answers = [await call(client, server, 1, "echo", {"text": "x"}) for _ in range(3)]
+        answers = [await call(client, notes, 1, "echo", {"text": "x"}) for _ in range(3)]
     assert [answer["data"] for answer in answers] == ["x", "x", "x"]
     assert not any(answer["meta"].get("replayed") for answer in answers)
 
@@ -150,17 +80,16 @@ async def test_a_retry_after_the_server_was_killed_runs_nothing_again(tmp_path: 
 
 
 async def test_a_cut_connection_leaves_a_started_write_to_finish_and_its_retry_gets_it(
-    running: tuple[Served, Path],
+    notes: Notes,
 ) -> None:
-    server, folder = running
     async with httpx2.AsyncClient() as client:
-        headers, body = headers_of(server, "send_note"), request(1, "send_note", {"text": "left"})
+        headers, body = headers_of(notes, "send_note"), request(1, "send_note", {"text": "left"})
         with pytest.raises(httpx2.TimeoutException):
-            await client.post(server.mcp, json=body, headers=headers, timeout=0.03)
+            await client.post(notes.mcp, json=body, headers=headers, timeout=0.03)
     async with httpx2.AsyncClient() as client:
-        again = await call(client, server, 2, "send_note", {"text": "left"})
+        again = await call(client, notes, 2, "send_note", {"text": "left"})
     assert again["ok"] is True
-    assert effects(folder).count("left") == 1
+    assert effects(notes.folder).count("left") == 1
 
 
 async def deliver(count: int, folder: Path, server: Served) -> None:
@@ -186,9 +115,8 @@ async def deliver(count: int, folder: Path, server: Served) -> None:
     assert sorted(done) == sorted(notes)
 
 
-async def test_no_delivery_of_many_starts_a_write_twice(running: tuple[Served, Path]) -> None:
-    server, folder = running
-    await deliver(150, folder, server)
+async def test_no_delivery_of_many_starts_a_write_twice(notes: Notes) -> None:
+    await deliver(150, notes.folder, notes)
 
 
 @pytest.mark.long

@@ -148,10 +148,9 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace) -> 
     from handrail.mcp.server.stdio import serve_stdio
 
     runtime = open_runtime(settings, registry, serving=True)
-    limits = McpOptions.from_settings(settings)
     async with AsyncExitStack() as stack:
-        if not options.no_console:
-            limits = replace(limits, console=await _console(settings, runtime, stack, options.port))
+        console = "" if options.no_console else await _console(settings, runtime, stack, options.port)
+        limits = McpOptions.from_settings(settings, console=console)
         # The console uses the store too, and stops before it is closed.
         await serve_stdio(runtime, limits, local_principal(limits, options.user), version=__version__, beside=stack)
     return 0

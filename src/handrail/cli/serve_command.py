@@ -106,6 +106,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
     checker = open_token_checker(settings)
     async with AsyncExitStack() as stack:
         socket = stack.enter_context(closing(bound(limits)))
+        address = _address(limits.host, socket.getsockname()[1])
         runtime = open_runtime(settings, registry, serving=True)
         await import_files(settings, runtime.store)
         remove_old_copies(settings)
@@ -140,11 +141,9 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
             voice=voice,
             voice_options=VoiceOptions.from_settings(settings),
             copies=copies(settings),
-            mcp=_mcp_options(settings),
+            mcp=_mcp_options(settings, address),
             tokens=token_keys(settings.identity_issuer, checker) if checker is not None else None,
         )
-        address = _address(limits.host, socket.getsockname()[1])
-
         settling: list[asyncio.Task[None]] = []
 
         async def settle() -> None:
@@ -186,7 +185,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
     return 0
 
 
-def _mcp_options(settings: Settings) -> McpOptions | None:
+def _mcp_options(settings: Settings, address: str) -> McpOptions | None:
     """What `/mcp` needs; None if it is switched off, or its extra is not installed."""
     if not settings.mcp_http or not all(map(find_spec, ("mcp", "mcp_types"))):
         return None
@@ -196,7 +195,7 @@ def _mcp_options(settings: Settings) -> McpOptions | None:
         raise UsageError('"issuer" in [mcp] needs "resource": the address of /mcp, which is the audience of tokens.')
     from handrail.mcp.server.options import McpOptions
 
-    return McpOptions.from_settings(settings)
+    return McpOptions.from_settings(settings, console=address)
 
 
 async def _reloading(

@@ -1,4 +1,4 @@
-"""What is no message is answered with the protocol's error, and the rest continues."""
+"""What is no message is answered with the protocol's error over pipes and over HTTP, and the rest continues."""
 
 import json
 import subprocess
@@ -6,9 +6,40 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.mcp.test_retries import CLIENT, project
+import httpx2
+from tests.mcp.conftest import Notes
+from tests.mcp.served_project import CLIENT, headers_of, project
 
 from handrail.mcp.server.stdio import MAX_FRAME_BYTES
+
+HUGE = 2**70
+"""More than 64 bits: a number all the same."""
+CALLS: list[tuple[Any, str, dict[str, Any], int | None]] = [
+    (5, "tools/dance", {}, -32601),
+    (6, "tools/call", {"name": "no_such_tool", "arguments": {}}, -32602),
+    (7, "tools/list", {"_meta": {**CLIENT, "io.modelcontextprotocol/protocolVersion": "2030-01-01"}}, -32022),
+    (8, "tools/list", {"cursor": "9" * 5_000}, -32602),
+    (9, "tools/list", {"cursor": "-1"}, -32602),
+    (10, "tools/call", {"name": "echo", "arguments": {"text": "x"}, "requestState": "nonsense"}, -32602),
+    (11, "tools/call", {"name": "echo", "arguments": {"text": HUGE}, "requestState": "nonsense"}, -32602),
+    (HUGE, "tools/list", {}, None),
+    (12, "tools/call", {"name": "echo", "arguments": {"text": "still here"}}, None),
+]
+FRAMES = [
+    (b"{not json", -32700),
+    (b'[{"jsonrpc": "2.0", "id": 2, "method": "ping"}]', -32600),
+    (b'{"jsonrpc": "2.0", "id": 3, "method": 5}', -32600),
+    (b'{"jsonrpc": "2.0", "id": 1.5, "method": "tools/list"}', -32600),
+    (b'{"jsonrpc": "2.0", "id": null, "method": "tools/list"}', -32600),
+    (b'{"jsonrpc": "2.0", "id": true, "method": "tools/list"}', -32600),
+    (b'{"jsonrpc": "2.0", "id": 4, "x": "' + b"a" * (MAX_FRAME_BYTES + 10) + b'"}', -32600),
+]
+
+
+def message(number: Any, method: str, params: dict[str, Any]) -> bytes:
+    return json.dumps(
+        {"jsonrpc": "2.0", "id": number, "method": method, "params": {"_meta": CLIENT, **params}}
+    ).encode()
 
 
 class Piped:
@@ -31,42 +62,55 @@ class Piped:
         return found
 
     def ask(self, number: Any, method: str, **params: Any) -> dict[str, Any]:
-        body = {"jsonrpc": "2.0", "id": number, "method": method, "params": {"_meta": CLIENT, **params}}
-        self.send(json.dumps(body).encode())
+        self.send(message(number, method, params))
         return self.next()
 
+    def end(self) -> str:
+        """What it said on standard error."""
+        _, said = self.process.communicate(timeout=20)
+        assert self.process.returncode == 0
+        return said.decode()
 
-def test_bad_frames_are_answered_and_a_good_one_after_them_is_served(tmp_path: Path) -> None:
+
+def check_answer(answer: dict[str, Any], number: Any, code: int | None) -> None:
+    assert answer["id"] == number
+    assert answer.get("error", {}).get("code") == code, answer
+
+
+def test_bad_frames_over_pipes_are_answered_and_a_good_one_after_them_is_served(tmp_path: Path) -> None:
     piped = Piped(project(tmp_path))
     try:
-        listed = piped.ask(1, "tools/list")
-        assert {tool["name"] for tool in listed["result"]["tools"]} == {"echo", "send_note"}
-        piped.send(b"{not json")
-        assert piped.next()["error"]["code"] == -32700
-        piped.send(b'[{"jsonrpc": "2.0", "id": 2, "method": "ping"}]')
-        assert piped.next()["error"]["code"] == -32600
-        piped.send(b'{"jsonrpc": "2.0", "id": 3, "method": 5}')
-        refused = piped.next()
-        assert (refused["id"], refused["error"]["code"]) == (3, -32600)
-        piped.send(b'{"jsonrpc": "2.0", "id": 4, "x": "' + b"a" * (MAX_FRAME_BYTES + 10) + b'"}')
-        assert piped.next()["error"]["code"] == -32600
-        assert piped.ask(5, "tools/dance")["error"]["code"] == -32601
-        assert piped.ask(6, "tools/call", name="no_such_tool", arguments={})["error"]["code"] == -32602
-        newer = {**CLIENT, "io.modelcontextprotocol/protocolVersion": "2030-01-01"}
-        assert piped.ask(7, "tools/list", _meta=newer)["error"]["code"] == -32022
+        for frame, code in FRAMES:
+            piped.send(frame)
+            check_answer(piped.next(), 3 if b'id": 3' in frame else None, code)
         piped.send(b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 999}}')
-        good = piped.ask(8, "tools/call", name="echo", arguments={"text": "still here"})
-        assert good["result"]["structuredContent"]["data"] == "still here"
-        wrong = piped.ask(9, "tools/call", name="echo", arguments={"txt": 1})
+        for number, method, params, code in CALLS:
+            check_answer(piped.ask(number, method, **params), number, code)
+        wrong = piped.ask(13, "tools/call", name="echo", arguments={"txt": 1})
         assert wrong["result"]["isError"] is True
         assert wrong["result"]["structuredContent"]["error"]["type"] == "VALIDATION"
+        held = piped.ask(14, "tools/call", name="pay", arguments={"amount": 1})
+        assert f'"handrail serve" in {tmp_path}' in held["result"]["structuredContent"]["error"]["message"]
     finally:
-        assert piped.process.stdin is not None
-        piped.process.stdin.close()
-        said = piped.process.stderr.read().decode() if piped.process.stderr is not None else ""
-        assert piped.process.wait(20) == 0
-        for stream in (piped.process.stdout, piped.process.stderr):
-            assert stream is not None
-            stream.close()
-    assert said.count("A client sent a frame that is no message") == 4
+        said = piped.end()
+    assert said.count("A client sent a frame that is no message") == len(FRAMES)
     assert "Traceback" not in said
+
+
+def test_bad_frames_over_http_are_answered_and_a_good_one_after_them_is_served(notes: Notes) -> None:
+    log = notes.folder / "serve.log"
+    before = log.read_text().count("Traceback")
+    plain = {**headers_of(notes, "x"), "Content-Type": "application/json"}
+    with httpx2.Client(timeout=30) as client:
+        for frame, code in FRAMES:
+            answer = client.post(notes.mcp, content=frame, headers=plain)
+            if len(frame) > MAX_FRAME_BYTES:
+                assert answer.status_code == 413
+            else:
+                assert (answer.status_code, answer.json()["error"]["code"]) == (400, code), frame
+        for number, method, params, code in CALLS:
+            version = params.get("_meta", CLIENT)["io.modelcontextprotocol/protocolVersion"]
+            named = {"Mcp-Method": method, "Mcp-Name": params.get("name", "x"), "MCP-Protocol-Version": version}
+            answer = client.post(notes.mcp, content=message(number, method, params), headers={**plain, **named})
+            check_answer(answer.json(), number, code)
+    assert log.read_text().count("Traceback") == before

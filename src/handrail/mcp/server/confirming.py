@@ -88,11 +88,14 @@ class Confirming:
         assert error is not None
         assert error.confirmation_request is not None
         link = f"{self._options.console.rstrip('/')}/console/confirmation.html#{hold_id}"
+        project = self._options.console_project
+        start = f'start the console with "handrail serve" in {project}, and ' if project else ""
         said = (
-            f'"{error.confirmation_request["tool"]}" waits for the approval of a person. Ask the user to approve or decline it '
-            f"at {link}, and make the same call again for its outcome once they have."
+            f'"{error.confirmation_request["tool"]}" waits for the approval of a person. Ask the user to {start}approve or '
+            f"decline it at {link}, and make the same call again for its outcome once they have."
         )
-        return response._replace(error=replace(error, message=said, suggestion=f"Ask the person to open {link}."))
+        suggestion = f"Ask the person to {start}open {link}."
+        return response._replace(error=replace(error, message=said, suggestion=suggestion))
 
     async def outcome(self, hold_id: str) -> ToolResponse | None:
         """What became of a held call; None while it waits or runs."""

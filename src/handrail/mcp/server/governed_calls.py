@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
+from weakref import WeakValueDictionary
 
 import orjson
 
@@ -35,6 +36,7 @@ RETRY_MS = 15_000
 _UNDELIVERED_MS = 7 * 24 * 3_600_000
 _KEPT_MS = 30 * 24 * 3_600_000
 _MAX_TURNS = 1_000
+_MAX_SESSIONS = 10_000
 _TRIES = 5
 _CALLS, _SESSIONS = "mcp-call", "mcp-session"
 
@@ -54,10 +56,11 @@ class CallKey:
 class GovernedCalls:
     """The sessions of principals, and the calls that they make."""
 
-    def __init__(self, runtime: RuntimeCore) -> None:
+    def __init__(self, runtime: RuntimeCore, *, max_sessions: int = _MAX_SESSIONS) -> None:
         self._runtime = runtime
+        self._max_sessions = max_sessions
         self._sessions: dict[Principal, Session] = {}
-        self._opening: dict[Principal, asyncio.Lock] = {}
+        self._opening: WeakValueDictionary[Principal, asyncio.Lock] = WeakValueDictionary()
         self._turns: dict[tuple[str, str], TurnRecord] = {}
 
     async def session(self, who: Principal) -> Session:
@@ -65,11 +68,23 @@ class GovernedCalls:
         session = self._sessions.get(who)
         if session is not None and self._is_current(session):
             return session
-        async with self._opening.setdefault(who, asyncio.Lock()):
+        lock = self._opening.setdefault(who, asyncio.Lock())
+        async with lock:
             session = self._sessions.get(who)
             if session is None or not self._is_current(session):
                 session = self._sessions[who] = await self._open(who)
+                await self._release_oldest(session)
         return session
+
+    async def _release_oldest(self, newest: Session) -> None:
+        """Of too many principals the first is let go of that makes no call; its session is resumed if it comes back."""
+        if len(self._sessions) <= self._max_sessions:
+            return
+        for who, session in list(self._sessions.items()):
+            if session is not newest and not session.running:
+                del self._sessions[who]
+                await self._runtime.release_session(session)
+                return
 
     def _is_current(self, session: Session) -> bool:
         runtime = self._runtime

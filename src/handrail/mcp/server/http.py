@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 PATH = "/mcp"
 _PRINCIPAL, _WRITTEN = "handrail.principal", "handrail.written"
 _DRAIN_SECONDS = 20.0
+_TOO_LARGE = 413
+_MAX_UNREAD_BYTES = 64 * 1024 * 1024
 _LOG = logging.getLogger("handrail.mcp")
 
 
@@ -67,6 +69,8 @@ class McpHttp:
         scope["user"] = AuthenticatedUser(token)
 
         async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == _TOO_LARGE:
+                await _drained(receive)
             await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body", False) and scope[_WRITTEN]:
                 await self._delivered(scope)
@@ -135,6 +139,17 @@ class McpHttp:
         where = f"{parts.scheme}://{parts.netloc}{self.metadata_path}"
         lacks = f', error="insufficient_scope", scope="{scope}"' if scope else ""
         return f'Bearer realm="handrail", resource_metadata="{where}"{lacks}'
+
+
+async def _drained(receive: Receive) -> None:
+    """Take the rest of a body that is refused: a client that still sends sees no answer, but a connection that is reset."""
+    size, more = 0, True
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            while more and size < _MAX_UNREAD_BYTES:
+                message = await receive()
+                size += len(message.get("body", b""))
+                more = message["type"] == "http.request" and message.get("more_body", False)
 
 
 def _scope(ctx: RequestContext) -> MutableMapping[str, Any]:

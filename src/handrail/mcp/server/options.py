@@ -29,12 +29,17 @@ class McpOptions:
     max_result_bytes: int = 262_144
     task_seconds: int = 10
     keep_seconds: int = 3_600
+    console_project: str = ""
+    """The project whose console somebody has to start first; empty where it is known to be there."""
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> McpOptions:
-        values = {item.name: getattr(settings, f"mcp_{item.name}") for item in fields(cls)}
-        values["console"] = settings.mcp_console or f"http://{settings.server_host}:{settings.server_port}"
-        return cls(**values)
+    def from_settings(cls, settings: Settings, *, console: str = "") -> McpOptions:
+        """`console`: where this process serves one itself; what the settings say comes before it."""
+        own = ("console", "console_project")
+        values = {item.name: getattr(settings, f"mcp_{item.name}") for item in fields(cls) if item.name not in own}
+        known = settings.mcp_console or console
+        address = known or f"http://{settings.server_host}:{settings.server_port}"
+        return cls(**values, console=address, console_project="" if known else str(settings.project))
 
 
 @dataclass(frozen=True, slots=True)

@@ -339,6 +339,6 @@ def _start_of(params: PaginatedRequestParams | None, length: int) -> int:
     cursor = params.cursor if params is not None else None
     if cursor is None:
         return 0
-    if not cursor.isascii() or not cursor.isdecimal() or int(cursor) >= length:
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= len(str(length)) and int(cursor) < length):
         raise MCPError(code=INVALID_PARAMS, message="That cursor is none of this list.")
     return int(cursor)

@@ -7,6 +7,7 @@ frame that is no message is answered with the protocol's error, and the rest con
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -21,6 +22,7 @@ from mcp_types import (
     INVALID_REQUEST,
     PARSE_ERROR,
     JSONRPCError,
+    JSONRPCNotification,
     JSONRPCResponse,
     jsonrpc_message_adapter,
 )
@@ -101,14 +103,18 @@ def _message(line: bytes, writer: asyncio.StreamWriter) -> SessionMessage | None
     if not line.strip():
         return None
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError:
-        pass
+        message = None
+    if message is not None and not isinstance(message, JSONRPCNotification):
+        return SessionMessage(message)
     try:
         found = orjson.loads(line)
     except orjson.JSONDecodeError:
         _refuse(writer, PARSE_ERROR, "Parse error", None)
         return None
+    if message is not None and "id" not in found:  # with an id that is none it is a request, and is answered
+        return SessionMessage(message)
     named = found.get("id") if isinstance(found, dict) else None
     known = named if isinstance(named, (str, int)) and not isinstance(named, bool) else None
     said = "A frame is one JSON-RPC message; batches are not taken." if isinstance(found, list) else "Invalid request"
@@ -119,7 +125,14 @@ def _message(line: bytes, writer: asyncio.StreamWriter) -> SessionMessage | None
 def _refuse(writer: asyncio.StreamWriter, code: int, message: str, named: str | int | None) -> None:
     _LOG.warning("A client sent a frame that is no message: %s", message)
     body = {"jsonrpc": "2.0", "id": named, "error": {"code": code, "message": message}}
-    writer.write(orjson.dumps(body) + b"\n")
+    writer.write(_frame(body))
+
+
+def _frame(body: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(body) + b"\n"
+    except TypeError:  # a number of more than 64 bits, such as a client may have for its request's id
+        return json.dumps(body).encode() + b"\n"
 
 
 async def _lines(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
@@ -147,7 +160,7 @@ async def _sent(writer: asyncio.StreamWriter, body: dict[str, Any]) -> bool:
     """Write a message, and wait until the pipe has taken it; whether it did."""
     if writer.is_closing():
         return False
-    writer.write(orjson.dumps(body) + b"\n")
+    writer.write(_frame(body))
     try:
         await writer.drain()
         while writer.transport.get_write_buffer_size():

@@ -8,6 +8,7 @@ answer with that: the result, questions, or a task.
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -59,8 +60,8 @@ class CallRequest:
     @property
     def binding(self) -> str:
         """What a sealed state belongs to: the same tool with the same arguments."""
-        body = orjson.dumps(self.args, option=orjson.OPT_SORT_KEYS)
-        return f"{self.method}:{self.name}:{sha256(body).hexdigest()}"
+        body = json.dumps(self.args, sort_keys=True)  # which knows numbers of more than 64 bits
+        return f"{self.method}:{self.name}:{sha256(body.encode()).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
