@@ -284,6 +284,7 @@ def open_runtime(
     capability_checks: bool = True,
     services: bool | None = None,
     serving: bool = False,
+    gates: Sequence[Gate] = (),
 ) -> Runtime:
     """The runtime of a project, on its store and audit log. Commands that run no tool need no capabilities; `services`
     gives those that there are to a command that may run one tool's `reconcile`. A process that is `serving` has an audit
@@ -300,7 +301,7 @@ def open_runtime(
         audit=open_audit(settings, serving=serving),
         capability_checks=capability_checks,
         secrets=settings.secrets,
-        gates=find_gates(settings),
+        gates=[*gates, *find_gates(settings)],
         tracing=tracing_or_none() or (tracing_of(os.environ) if serving else None),
         connections=open_connections(settings, store) if settings.connections and wanted else None,
     )

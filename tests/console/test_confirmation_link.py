@@ -1,6 +1,7 @@
-"""The page that the link in a held answer opens, before a real `handrail mcp wrap`: it says which key, and shows the call."""
+"""The page of the link in a held answer, before a real `handrail mcp wrap`: it says how it is opened, and shows the call."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -26,6 +27,7 @@ class Wrapped:
             "wrap",
             "--folder",
             str(self.folder),
+            "--no-browser",
             "--name",
             "box",
             "--",
@@ -84,23 +86,43 @@ def wrapped(tmp_path: Path) -> Iterator[tuple[Wrapped, Scripted]]:
     made.close()
 
 
-def test_the_link_asks_for_the_key_says_where_it_is_and_approves_once(
+def opened_once(server: Wrapped, link: str) -> str:
+    """The address at which `handrail mcp open` opens the person's browser."""
+    browser, noted = server.folder / "browser", server.folder / "noted"
+    browser.write_text(f'#!/bin/sh\nprintf "%s" "$1" > "{noted}"\n')
+    browser.chmod(0o700)
+    done = subprocess.run(
+        [sys.executable, "-m", "handrail", "mcp", "open", "--folder", str(server.folder), link],
+        env={**os.environ, "BROWSER": f"{browser} %s"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    address = noted.read_text()
+    assert address.partition("#")[2] not in done.stdout + done.stderr
+    return address
+
+
+def test_the_link_alone_decides_nothing_and_one_that_a_person_opens_approves_once(
     browser: Any, wrapped: tuple[Wrapped, Scripted]
 ) -> None:
     server, scripted = wrapped
     with opened(browser, server.held_link(2, "buy milk"), viewport=NARROW, scheme="dark") as tab:
         page = tab.page
         page.get_by_label("The console's key").fill("wrong")
-        assert "console-key" in page.inner_text("#key-help")
+        assert f'handrail mcp open "{page.url}"' in page.inner_text("#key-help")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert obstacles(page) == []
         tab.shoot("link-key-narrow-dark")
         page.get_by_role("button", name="Continue").click()
         page.get_by_text("That key is not known here.").wait_for()
         assert scripted.calls() == []
-        page.get_by_label("The console's key").fill((server.folder / "console-key").read_text(encoding="utf-8"))
-        page.get_by_role("button", name="Continue").click()
+
+    address = opened_once(server, server.held_link(3, "buy milk"))
+    with opened(browser, address, viewport=NARROW, scheme="dark") as tab:
+        page = tab.page
         page.get_by_role("heading", name="Approve note?").wait_for()
+        assert "ticket" not in page.url
         assert "buy milk" in page.inner_text("#preview")
         assert re.search(r"\d:\d\d", page.inner_text(".countdown"))
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -111,12 +133,11 @@ def test_the_link_asks_for_the_key_says_where_it_is_and_approves_once(
         page.get_by_role("heading", name="Approved").wait_for()
         assert len(scripted.calls()) == 1
 
-    key = (server.folder / "console-key").read_text(encoding="utf-8").strip()
-    address, _, request = server.held_link(3, "sell milk").partition("#")
-    with opened(browser, f"{address}#key={key}&{request}", viewport=WIDE) as tab:
+    with opened(browser, address, viewport=WIDE) as tab:
+        tab.page.get_by_label("The console's key").wait_for()  # it was used
+    with opened(browser, opened_once(server, server.held_link(4, "sell milk")), viewport=WIDE) as tab:
         page = tab.page
         page.get_by_role("heading", name="Approve note?").wait_for()
-        assert key not in page.url
         page.locator("#decline:not([aria-disabled])").wait_for()
         tab.shoot("link-wide")
         page.locator("#decline").click()

@@ -26,6 +26,7 @@ _ACTIONS = {
     "update": "handrail.cli.mcp_update",
     "test": "handrail.cli.mcp_test",
     "wrap": "handrail.cli.mcp_wrap",
+    "open": "handrail.cli.mcp_open",
     "import": "handrail.cli.mcp_import",
 }
 """Each action's module, with `HELP`, `configure(parser)` and `run(options)`. Without an action, the tools are served."""

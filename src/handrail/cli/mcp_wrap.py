@@ -1,8 +1,9 @@
 """Put Handrail between an MCP client and a server: its tools over standard input and output, governed.
 
-What the server says only reads runs at once; anything else waits for a person, who approves it in the console, whose address is
-printed on standard error. Calls are audited, and none that writes happens twice. At the first start the server's tools are pinned
-as they are; what changes later is refused until `handrail mcp update` in the printed folder has shown it and a person took it.
+What the server says only reads runs at once; anything else waits for a person: their browser is opened at the request, or they
+open it by `handrail mcp open`. Calls are audited, and none that writes happens twice. At the first start the server's tools are
+pinned as they are; what changes later is refused until `handrail mcp update` in the printed folder has shown it and a person
+took it.
 """
 
 from __future__ import annotations
@@ -18,22 +19,29 @@ from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from handrail.authoring.mcp.lock import PinnedServer, read_lock, write_lock
 from handrail.authoring.mcp.server_config import SERVER_NAME, UpstreamConfig, upstream_config
+from handrail.cli.mcp_open import ADDRESS_FILE, open_browser, state_home
 from handrail.cli.mcp_servers import ask_for_offer, split_command
 from handrail.cli.output import count, warn
 from handrail.cli.project import fresh_registry
 from handrail.contract.errors import ConfigError, UsageError, missing_extra
+from handrail.contract.keys import KeyStore
+from handrail.contract.store import HoldState, StoreUnavailable
 from handrail.registry import Registry
 from handrail.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from handrail.app import Runtime
 
 HELP = "govern one server for any client, without a project"
 EXAMPLES = """examples:
   handrail mcp wrap -- npx -y @modelcontextprotocol/server-filesystem ./notes
   handrail mcp wrap --env GITHUB_TOKEN -- npx -y @modelcontextprotocol/server-github"""
-_KEY_FILE = "console-key"
+_OLD_KEY_FILE = "console-key"
+"""In which earlier versions kept a key that approves."""
 _STARTERS = ("npx", "uvx", "uv", "bunx", "pnpm", "node", "python", "deno", "docker", "pipx")
 
 
@@ -53,6 +61,9 @@ def _add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--port", type=int, help="the console's port (default: a free one)")
     parser.add_argument(
         "--no-console", action="store_true", help="serve no console; what writes then cannot be approved"
+    )
+    parser.add_argument(
+        "--no-browser", action="store_true", help="open no browser for a call that waits; `handrail mcp open` does"
     )
     parser.add_argument("--user", help="whom the client serves (default: you)")
 
@@ -100,9 +111,8 @@ def _folder(options: Namespace, name: str) -> Path:
     if options.folder is not None:
         project = Path(options.folder).absolute()
     else:
-        home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
         told = "\0".join([*options.command, str(Path.cwd())]).encode()
-        project = home / "handrail" / f"{name}-{hashlib.sha256(told).hexdigest()[:8]}"
+        project = state_home(os.environ) / f"{name}-{hashlib.sha256(told).hexdigest()[:8]}"
     try:
         project.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -144,35 +154,82 @@ def _pin(settings: Settings, config: UpstreamConfig) -> None:
 async def _serve(settings: Settings, registry: Registry, options: Namespace) -> int:
     from handrail import __version__
     from handrail.app import open_runtime
+    from handrail.mcp.gateway.state_gate import StateGate
     from handrail.mcp.server.options import McpOptions, local_principal
     from handrail.mcp.server.stdio import serve_stdio
 
-    runtime = open_runtime(settings, registry, serving=True)
+    gate = StateGate([settings.project, state_home(os.environ)], Path.cwd())
+    runtime = open_runtime(settings, registry, serving=True, gates=[gate])
     async with AsyncExitStack() as stack:
-        console = "" if options.no_console else await _console(settings, runtime, stack, options.port)
-        limits = McpOptions.from_settings(settings, console=console)
+        console, present = "", None
+        if not options.no_console:
+            console = await _console(settings, runtime, stack, options.port)
+            present = None if options.no_browser else HeldCallPages(runtime, stack).present
+        limits = McpOptions.from_settings(settings, console=console, present=present)
         # The console uses the store too, and stops before it is closed.
         await serve_stdio(runtime, limits, local_principal(limits, options.user), version=__version__, beside=stack)
     return 0
+
+
+class HeldCallPages:
+    """Opens the person's browser at a call that waits for them: one at a time, so that a model cannot flood them."""
+
+    def __init__(self, runtime: Runtime, stack: AsyncExitStack) -> None:
+        self._runtime = runtime
+        self._presented = ""
+        self._opening: asyncio.Task[None] | None = None
+        stack.push_async_callback(self._end)
+
+    def present(self, hold_id: str, link: str) -> None:
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.get_running_loop().create_task(self._present(hold_id, link))
+
+    async def _present(self, hold_id: str, link: str) -> None:
+        from handrail.server.console_tickets import one_time_link
+
+        store = self._runtime.store
+        try:
+            before = await store.hold_by_id(self._presented) if self._presented else None
+            waits = before is not None and before.state is HoldState.PENDING and before.expires_at > await store.now()
+            if hold_id == self._presented or waits:
+                return
+            self._presented = hold_id
+            await open_browser(await one_time_link(store.requests, link), os.environ)
+        except (StoreUnavailable, OSError) as error:
+            warn(f"handrail mcp wrap: the browser could not be opened: {error}")
+
+    async def _end(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
 
 
 async def _console(settings: Settings, runtime: Any, stack: AsyncExitStack, port: int | None) -> str:
     """The console over the same runtime, on this machine alone; its address."""
     from handrail.app import open_agent
     from handrail.clients.no_model import NoModel
-    from handrail.server.assembly import assemble, open_keys
+    from handrail.server.assembly import assemble
     from handrail.server.keys import KeyRing
     from handrail.server.options import Options
+    from handrail.server.stored_keys import KeyFollower
     from handrail.server.uvicorn_server import bound, make_server
 
     limits = replace(Options.from_settings(settings), host="127.0.0.1", port=port or 0)
     socket = stack.enter_context(closing(bound(limits)))
     await runtime.open()
     ring = KeyRing((), None)
-    keys, make_key = await open_keys(runtime.store.keys, ring, limits, secret_file=settings.project / _KEY_FILE)
+    await _forget_old_key(runtime.store.keys, settings.project / _OLD_KEY_FILE)
+    keys = KeyFollower(runtime.store.keys, ring)
+    await keys.refresh()
     agent = open_agent(settings, runtime, NoModel("The model is in the client that uses this server."), listen=False)
     made = assemble(
-        runtime, agent, keys=ring, options=limits, audit=settings.project / settings.audit_directory, model_name="none"
+        runtime,
+        agent,
+        keys=ring,
+        options=limits,
+        audit=settings.project / settings.audit_directory,
+        model_name="none",
+        takes_tickets=True,
     )
     await made.sessions.start()
     listening = asyncio.Event()
@@ -195,7 +252,28 @@ async def _console(settings: Settings, runtime: Any, stack: AsyncExitStack, port
     stack.push_async_callback(end)
     await asyncio.wait([asyncio.ensure_future(listening.wait()), serving], return_when=asyncio.FIRST_COMPLETED)
     address = f"http://127.0.0.1:{socket.getsockname()[1]}"
-    secret = await make_key()
-    warn(f"handrail mcp wrap: console at {address}/{f'#key={secret}' if secret else ''}")
-    warn(f"handrail mcp wrap: its key is in {settings.project / _KEY_FILE}")
+    address_file = settings.project / ADDRESS_FILE
+    address_file.write_text(address, encoding="ascii")
+    stack.callback(address_file.unlink, missing_ok=True)
+    warn(f"handrail mcp wrap: console at {address}/, which `handrail mcp open {settings.project}` opens for you.")
     return address
+
+
+async def _forget_old_key(keys: KeyStore, path: Path) -> None:
+    """What approved calls lay in a file that tools of the same user could read: it counts no more."""
+    kept = _taken_from(path)
+    for key in await keys.all() if kept is not None else ():
+        if key.hash == kept:
+            await keys.revoke(key.name)
+
+
+def _taken_from(path: Path) -> str | None:
+    """The hash of the key in this file, which is gone then."""
+    from handrail.server.keys import hash_of
+
+    try:
+        secret = path.read_text(encoding="utf-8", errors="replace").strip()
+        path.unlink()
+    except FileNotFoundError:
+        return None
+    return hash_of(secret)

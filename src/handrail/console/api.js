@@ -30,6 +30,19 @@ export function takeKeyFromAddress() {
   history.replaceState(null, "", location.pathname + (found[2] ? `#${found[2]}` : ""));
 }
 
+/** Trades the ticket of a one-time link (`#ticket=…`) for a key that this tab keeps. A used one leaves the tab as it is. */
+export async function takeTicketFromAddress() {
+  const found = /^#ticket=([^&]+)(?:&(.*))?$/.exec(location.hash);
+  if (!found) return;
+  history.replaceState(null, "", location.pathname + (found[2] ? `#${found[2]}` : ""));
+  const body = JSON.stringify({ ticket: decodeURIComponent(found[1]) });
+  const sent = { method: "POST", headers: { "Content-Type": "application/json" }, body, cache: "no-store" };
+  const answer = await fetch("/console/ticket", sent).catch(() => null);
+  if (!answer?.ok) return;
+  forgetSession();
+  setKey((await answer.json()).key);
+}
+
 export const key = () => sessionStorage.getItem(KEY);
 export const setKey = (value) => sessionStorage.setItem(KEY, value);
 export const forgetKey = () => sessionStorage.removeItem(KEY);

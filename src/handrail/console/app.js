@@ -1,6 +1,6 @@
 // The console's shell: the key, the navigation, which view is shown, the theme, and the state of the connection.
 
-import { ApiError, door, forgetKey, forgetSession, get, key, setKey, takeKeyFromAddress } from "./api.js";
+import { ApiError, door, forgetKey, forgetSession, get, key, setKey, takeKeyFromAddress, takeTicketFromAddress } from "./api.js";
 import { auditView } from "./audit.js";
 import { button, h, icon, toast } from "./dom.js";
 import { catalogueView } from "./catalogue.js";
@@ -323,6 +323,7 @@ function toChat() {
 
 applyTheme();
 takeKeyFromAddress();
+await takeTicketFromAddress();
 answered = takeAnswerFromAddress();
 installConfirmations();
 installConversations();

@@ -1,6 +1,6 @@
 // One request for a confirmation, at the address that a client of MCP shows: `/console/confirmation.html#ID`. The key is the
 // console's, from this tab; it must be another than the key of the client that made the call.
-import { forgetKey, get, key, post, setKey, takeKeyFromAddress } from "./api.js";
+import { forgetKey, get, key, post, setKey, takeKeyFromAddress, takeTicketFromAddress } from "./api.js";
 import { button, h, icon, jsonBlock, toolName } from "./dom.js";
 import { clockView } from "./clock-view.js";
 import { visible } from "./hidden-characters.js";
@@ -12,6 +12,7 @@ const theme = localStorage.getItem("handrail.theme");
 if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
 
 takeKeyFromAddress();
+await takeTicketFromAddress();
 const id = location.hash.slice(1);
 const path = `/api/confirmations/${encodeURIComponent(id)}`;
 
@@ -56,7 +57,7 @@ function askForKey(problem = "") {
   };
   const help = h("div", { class: "help", id: "key-help" });
   help.append(
-    h("p", null, "Behind ", h("code", { text: "handrail mcp wrap" }), ": the key is in the file ", h("code", { text: "console-key" }), " of the server's folder, and at the end of the console's address in your client's log, behind ", h("code", { text: "#key=" }), "."),
+    h("p", null, "Behind ", h("code", { text: "handrail mcp wrap" }), " there is no key. Open this page once more from a terminal, by a link that works once: ", h("code", { text: `handrail mcp open "${location.href}"` })),
     h("p", { text: "At another server: your own key, or an operator's. The key of the client that made the call does not count." }),
     h("p", { text: "It is kept in this tab only." }),
   );

@@ -581,8 +581,6 @@ class RuntimeCore:
 
     async def release_session(self, session: Session) -> None:
         """Let go of a session that makes no call, without ending it: whoever comes back to it resumes it from the store."""
-        if not self.has_connection(session):
-            return
         await self.save(session)
         if self.has_connection(session) and not session.running:
             self.sessions.pop(session.id)

@@ -65,8 +65,10 @@ def assemble(
     copies: Sequence[Path] = (),
     mcp: McpOptions | None = None,
     tokens: CheckToken | None = None,
+    takes_tickets: bool = False,
 ) -> AssembledServer:
-    """`copies` are files that are deleted with the first user who is forgotten. With `mcp`, clients of MCP are answered."""
+    """`copies` are files that are deleted with the first user who is forgotten. With `mcp`, clients of MCP are answered; with
+    `takes_tickets`, one-time links open the console."""
     sessions = SessionRegistry(runtime, agent, options)
     if runtime.connections is not None:
         runtime.connections.page = CONNECTIONS_PAGE
@@ -86,6 +88,7 @@ def assemble(
         console=console_files(),
         forget=forget,
         voice=admission,
+        takes_tickets=takes_tickets,
     )
     routes = _mcp_routes(runtime, mcp, options) if mcp is not None else None
     app = create(context, keys, buckets=rates, mcp=routes, tokens=tokens)

@@ -39,6 +39,7 @@ SHORTEST = 20
 """A key that a person made up must be at least so long."""
 LONGEST = 512
 _MAX_BUCKETS = 10_000
+_MAX_GIVEN = 1_000
 
 
 class KeyRing:
@@ -47,7 +48,7 @@ class KeyRing:
     __slots__ = ("_by_hash", "_given", "_open")
 
     def __init__(self, keys: Iterable[Key] = (), given: Key | None = None) -> None:
-        self._given = () if given is None else (given,)
+        self._given: tuple[Key, ...] = () if given is None else (given,)
         self._by_hash = {key.hash: key for key in (*keys, *self._given)}
         self._open: dict[str, set[Callable[[], None]]] = {}
 
@@ -77,6 +78,11 @@ class KeyRing:
                 self._open.pop(key.hash, None)
 
         return closed
+
+    def give(self, key: Key) -> None:
+        """Accept this key for as long as the process runs. Of very many the first is not known any more."""
+        self._given = (*self._given, key)[-_MAX_GIVEN:]
+        self._by_hash[key.hash] = key
 
     def of_hash(self, hashed: str) -> Key | None:
         """The key that is kept under this hash, as it is accepted now."""

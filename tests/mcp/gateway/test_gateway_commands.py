@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from mcp import StdioServerParameters
 from mcp.client import Client
@@ -15,6 +17,9 @@ from tests.cli.conftest import handrail  # noqa: F401  # the fixture
 from tests.mcp.gateway.conftest import LOOK, NOTE, Scripted
 
 from handrail.authoring.mcp.lock import read_lock
+from handrail.cli.mcp_wrap import _forget_old_key
+from handrail.server.stored_keys import add_key
+from handrail.stores import open_store
 
 
 @pytest.fixture
@@ -73,6 +78,9 @@ def test_a_server_is_added_pinned_shown_updated_and_called(project: Path, script
         (["test"], "no MCP servers"),
         (["import", "missing.json"], "cannot be read"),
         (["wrap"], "after --"),
+        (["open"], "none runs"),
+        (["open", "nowhere"], "No wrapped server runs"),
+        (["open", "http://127.0.0.1:1/"], "No wrapped server has a console"),
         (["wrap", "--", "no-such-command"], '"no-such-command" is not found'),
     ],
 )
@@ -236,7 +244,7 @@ async def test_a_wrapped_server_is_governed_and_its_pins_hold_at_the_next_start(
 ) -> None:
     folder = tmp_path / "wrapped"
     words = ["-m", "handrail", "mcp", "wrap", "--folder", str(folder), "--name", "box", "--", *scripted.command]
-    server = StdioServerParameters(command=sys.executable, args=words, cwd=tmp_path)
+    server = StdioServerParameters(command=sys.executable, args=words, cwd=tmp_path, env=with_browser(tmp_path))
     with (tmp_path / "errors").open("w") as errors:
         from mcp.client.stdio import stdio_client
 
@@ -252,14 +260,76 @@ async def test_a_wrapped_server_is_governed_and_its_pins_hold_at_the_next_start(
             assert "/console/confirmation.html#" in message
             assert "make the same call again" in message
             assert "do not call" not in message
+            page, _, fragment = (await opened_page(tmp_path)).partition("#ticket=")
+            ticket, _, request = fragment.partition("&")
+            assert f"{page}#{request}" in message
+            assert await approved(page, ticket, request)
+            outcome = (await client.call_tool("note", {"text": "x"})).structured_content
+            assert outcome is not None
+            assert outcome["ok"] is True
+            for text in (str(folder / "handrail.db"), "wrapped/../wrapped/audit", f"cat '{folder}/handrail.db'"):
+                own = (await client.call_tool("look", {"text": text})).structured_content
+                assert own is not None
+                assert own["error"]["type"] == "AUTH", text
         scripted.says(tools=[{**NOTE, "description": "Changed."}, {**LOOK, "description": "Changed too."}])
         async with Client(stdio_client(server, errors)) as client:
             refused = (await client.call_tool("look", {"text": "y"})).structured_content
             assert refused is not None
             assert refused["error"]["type"] == "CONFLICT"
-    assert scripted.calls() == []
+    assert len(scripted.calls("note")) == 1
     said = (tmp_path / "errors").read_text(encoding="utf-8")
     assert "console at http://127.0.0.1:" in said
-    assert f"its key is in {folder / 'console-key'}" in said
+    assert f"handrail mcp open {folder}" in said
     assert any((folder / "audit").iterdir())
-    await asyncio.sleep(0)
+    kept = [said.encode(), *(one.read_bytes() for one in folder.rglob("*") if one.is_file())]
+    assert not any(secret in one for one in kept for secret in (b"hr_", b"#key=", b"ticket=", ticket.encode()))
+
+
+def with_browser(folder: Path) -> dict[str, str]:
+    """An environment whose browser notes what it is told to open."""
+    browser = folder / "browser"
+    browser.write_text(
+        f'#!/bin/sh\nprintf "%s" "$1" > "{folder}/opened.part" && mv "{folder}/opened.part" "{folder}/opened"\n'
+    )
+    browser.chmod(0o700)
+    return {**os.environ, "BROWSER": f"{browser} %s"}
+
+
+async def opened_page(folder: Path) -> str:
+    async with asyncio.timeout(30):
+        while not (folder / "opened").exists():
+            await asyncio.sleep(0.02)
+    return (folder / "opened").read_text(encoding="utf-8")
+
+
+async def approved(page: str, ticket: str, request: str) -> bool:
+    """What the page does for its person: the ticket becomes a key, once, and the key opens the request."""
+    async with httpx2.AsyncClient(base_url=page.partition("/console/")[0], timeout=30) as browser:
+        path = f"/api/confirmations/{request}"
+        assert (await browser.get(path)).status_code == 401
+        assert (await browser.post("/console/ticket", json={"ticket": "guessed"})).status_code == 401
+        browser.headers["Authorization"] = (
+            f"Bearer {(await browser.post('/console/ticket', json={'ticket': ticket})).json()['key']}"
+        )
+        assert (await browser.post("/console/ticket", json={"ticket": ticket})).status_code == 401
+        token = (await browser.get(path)).json()["token"]
+        return (await browser.post(f"{path}/approve", json={"token": token})).status_code == 200
+
+
+def test_a_key_that_an_earlier_version_left_in_a_file_opens_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "console-key"
+
+    async def keys() -> list[str]:
+        store = open_store(f"sqlite:///{tmp_path / 'handrail.db'}")
+        await store.open()
+        _, secret = await add_key(store.keys, name="console", role="operator", user="local")
+        await add_key(store.keys, name="mine", role="operator", user="local")
+        file.write_text(f"{secret}\n", encoding="utf-8")
+        for _ in range(2):
+            await _forget_old_key(store.keys, file)
+        left = [key.name for key in await store.keys.all()]
+        await store.close()
+        return left
+
+    assert asyncio.run(keys()) == ["mine"]
+    assert not file.exists()

@@ -68,10 +68,10 @@ class Confirming:
         content = answer.get("content") if answer is not None else None
         said = content.get("approve") if isinstance(content, Mapping) else None
         if action == "accept" and said is True:
-            answer = await self._runtime.approve(hold_id, token=token, approver=who.user, via=f"mcp {who.client}")
-            if held_id(answer) is None:
+            outcome = await self._runtime.approve(hold_id, token=token, approver=who.user, via=f"mcp {who.client}")
+            if held_id(outcome) is None:
                 await self.outcome_told(hold_id)
-            return answer
+            return outcome
         if action == "decline" or (action == "accept" and said is False):
             return await self._runtime.decline(hold_id, token=token)
         return None
@@ -88,6 +88,8 @@ class Confirming:
         assert error is not None
         assert error.confirmation_request is not None
         link = f"{self._options.console.rstrip('/')}/console/confirmation.html#{hold_id}"
+        if self._options.present is not None:
+            self._options.present(hold_id, link)
         project = self._options.console_project
         start = f'start the console with "handrail serve" in {project}, and ' if project else ""
         said = (

@@ -83,7 +83,8 @@ class GovernedCalls:
         for who, session in list(self._sessions.items()):
             if session is not newest and not session.running:
                 del self._sessions[who]
-                await self._runtime.release_session(session)
+                if self._runtime.has_connection(session):
+                    await self._runtime.release_session(session)
                 return
 
     def _is_current(self, session: Session) -> bool:

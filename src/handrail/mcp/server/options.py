@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 
 from handrail.settings import Settings
@@ -31,15 +31,20 @@ class McpOptions:
     keep_seconds: int = 3_600
     console_project: str = ""
     """The project whose console somebody has to start first; empty where it is known to be there."""
+    present: Callable[[str, str], None] | None = field(default=None, compare=False)
+    """Puts a held call before its person, by its id and its link, where this process can: it may be the same call again."""
 
     @classmethod
-    def from_settings(cls, settings: Settings, *, console: str = "") -> McpOptions:
+    def from_settings(
+        cls, settings: Settings, *, console: str = "", present: Callable[[str, str], None] | None = None
+    ) -> McpOptions:
         """`console`: where this process serves one itself; what the settings say comes before it."""
-        own = ("console", "console_project")
+        own = ("console", "console_project", "present")
         values = {item.name: getattr(settings, f"mcp_{item.name}") for item in fields(cls) if item.name not in own}
         known = settings.mcp_console or console
         address = known or f"http://{settings.server_host}:{settings.server_port}"
-        return cls(**values, console=address, console_project="" if known else str(settings.project))
+        start = "" if known else str(settings.project)
+        return cls(**values, console=address, console_project=start, present=present)
 
 
 @dataclass(frozen=True, slots=True)

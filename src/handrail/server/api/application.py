@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from handrail.server import console_tickets
 from handrail.server.api.guard import CheckToken, Guard
 from handrail.server.api.http import ApiContext, Endpoint, HttpProblem, PathEndpoint, refusal
 from handrail.server.api.routes import (
@@ -99,10 +100,11 @@ def create(
         finally:
             await context.sessions.close()
 
+    traded = (_route(context, console_tickets.PATH, {"POST": console_tickets.trade}),) if context.takes_tickets else ()
     spoken = WebSocketRoute("/api/sessions/{session}/voice", voice.VoiceEndpoint(context))
     app = Starlette(
         # Routes are looked through in their order, and MCP's clients ask most often.
-        routes=[*(mcp.routes() if mcp is not None else ()), *_routes(context), spoken],
+        routes=[*(mcp.routes() if mcp is not None else ()), *traded, *_routes(context), spoken],
         middleware=[Middleware(Guard, keys=keys, options=context.options, buckets=buckets, mcp=mcp, tokens=tokens)],
         exception_handlers={HttpProblem: _refused, HTTPException: _not_routed},
         lifespan=lifespan,
@@ -117,10 +119,11 @@ def _routes(context: ApiContext) -> list[BaseRoute]:
     by_path: dict[str, dict[str, Endpoint]] = {}
     for method, path, endpoint in ROUTES:
         by_path.setdefault(path, {})[method] = endpoint
-    return [
-        Route(path, PathEndpoint(context, endpoints), methods=sorted(endpoints), include_in_schema=False)
-        for path, endpoints in by_path.items()
-    ]
+    return [_route(context, path, endpoints) for path, endpoints in by_path.items()]
+
+
+def _route(context: ApiContext, path: str, endpoints: dict[str, Endpoint]) -> Route:
+    return Route(path, PathEndpoint(context, endpoints), methods=sorted(endpoints), include_in_schema=False)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -145,6 +145,8 @@ class ApiContext:
     """Deletes what is kept of a user of a tenant."""
     voice: Admission | None = None
     """Voice conversations; None where the server has none."""
+    takes_tickets: bool = False
+    """Whether a one-time link opens the console."""
     streams: Counter[str] = field(default_factory=Counter)
     """Open streams by key."""
     resent: IdempotentRequests = field(default_factory=IdempotentRequests)
