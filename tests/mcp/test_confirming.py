@@ -1,8 +1,6 @@
 """A held call through a client that is trusted to ask its user: the trusted preview, bound, once. Nothing else approves."""
 
 import asyncio
-import shutil
-import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -13,8 +11,7 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 from tests.mcp.conftest import Notes
-from tests.mcp.served_project import TASKS, Served, effects, send, served
-from tests.mcp.test_conformance import PROJECT
+from tests.mcp.served_project import TASKS, Served, effects, send
 
 from handrail.mcp.server.governed_calls import RETRY_MS
 
@@ -121,22 +118,3 @@ async def test_a_held_call_is_a_task_for_a_client_that_knows_tasks(notes: Notes)
     assert ended["status"] == "completed"
     assert ended["result"]["structuredContent"]["data"] == "paid 9"
     assert effects(notes.folder).count("paid 9") == 1
-
-
-async def test_a_task_survives_the_server_that_began_it(tmp_path: Path) -> None:
-    folder = tmp_path / "project"
-    shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    with served(folder) as server:
-        arguments = {"seconds": 1, "label": "twice"}
-        made = await send(server, "tools/call", "slow_compute", meta=TASKS, name="slow_compute", arguments=arguments)
-        task = made["result"]["taskId"]
-        server.process.send_signal(signal.SIGKILL)
-    with served(folder) as server:
-        async with asyncio.timeout(30):
-            while True:
-                now = (await send(server, "tasks/get", task, meta=TASKS, taskId=task))["result"]
-                if now["status"] != "working":
-                    break
-                await asyncio.sleep(0.2)
-    assert now["status"] == "completed"
-    assert now["result"]["structuredContent"]["data"] == "computed twice"

@@ -171,7 +171,7 @@ class GovernedCalls:
         """The envelope of a call. One whose session another process has taken over meanwhile follows it there and back."""
         answer = ToolResponse.failure(ErrorType.CONFLICT, "The call was not made.")
         for _ in range(_TRIES):
-            session = await self._session_of(who, key)
+            session = await self.session_of(key)
             if session is None:
                 return ToolResponse.failure(
                     ErrorType.CONFLICT, "The session of the first call has ended; its outcome is in the audit log."
@@ -187,7 +187,8 @@ class GovernedCalls:
             key = replace(key, again=True)
         return answer
 
-    async def _session_of(self, who: Principal, key: CallKey) -> Session | None:
+    async def session_of(self, key: CallKey) -> Session | None:
+        """The session that a call was first made in; None if it has ended."""
         session = self._runtime.sessions.get(key.session_id)
         if session is not None and self._runtime.has_connection(session):
             return session

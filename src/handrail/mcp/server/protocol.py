@@ -255,11 +255,12 @@ class McpEndpoint:
 
     async def _get_task(self, ctx: RequestContext, params: TaskParams) -> dict[str, Any]:
         who = self._task_client(ctx, params.task_id)
-        task, questions = await self.calls.task(who, params.task_id)
+        task, questions = await self.calls.task(ctx, who, params.task_id)
         return {"resultType": "complete", **self.calls.tasks.described(task, questions)}
 
     async def _update_task(self, ctx: RequestContext, params: TaskUpdateParams) -> dict[str, Any]:
-        await self.calls.update_task(self._task_client(ctx, params.task_id), params.task_id, params.input_responses)
+        who = self._task_client(ctx, params.task_id)
+        await self.calls.update_task(ctx, who, params.task_id, params.input_responses)
         return {"resultType": "complete"}
 
     async def _cancel_task(self, ctx: RequestContext, params: TaskParams) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 later.
 
 A task is a document of the store with everything that its call was made of. While its process lives, that one knows how the
-call goes; when it has died, whoever is asked makes the call again under its first key: a writing call meets its execution
-in the ledger, a reading one runs anew.
+call goes: it stores what the call asks, and looks for answers and a wish to cancel that came to another process. When it has
+died, whoever is asked makes the call again under its first key: a writing call meets its execution in the ledger, a reading
+one runs anew, and asks anew.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from handrail.mcp.server.options import McpOptions, Principal
 
 _TASKS = "mcp-task"
 _POLL_MS = 500
+_TRIES = 20
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
 
 
@@ -65,6 +67,10 @@ class Tasks:
         _, kept = await self._store.documents.put(document)
         return kept
 
+    async def read(self, task_id: str) -> Document | None:
+        """The task as it is stored, for the process that carries it out."""
+        return await self._store.documents.get(_TASKS, task_id)
+
     async def find(self, who: Principal, task_id: str) -> Document:
         """The task of this principal; another's does not exist for it."""
         found = await self._store.documents.get(_TASKS, task_id)
@@ -79,15 +85,35 @@ class Tasks:
 
     async def adopt(self, task: Document) -> Document | None:
         """Take over a task that nobody carries out; None if another process was first."""
-        kept, now = await self._store.documents.put(replace(task, body={**task.body, "owner": self._owner}))
+        mine = {"owner": self._owner, "questions": {}, "answers": {}, "cancel": False}
+        kept, now = await self._store.documents.put(replace(task, body={**task.body, **mine}))
         return now if kept else None
 
     async def change(self, task: Document, **facts: Any) -> Document:
-        """Keep what has changed. Whoever comes late finds what is there."""
+        """Keep what has changed, also over what another process has changed meanwhile, but not over the task's end."""
+        for _ in range(_TRIES):
+            kept, task = await self._kept(task, facts)
+            if kept or task.body["status"] in TERMINAL:
+                break
+        return task
+
+    async def leave(self, task: Document, *, cancel: bool = False, answers: Mapping[str, Any] | None = None) -> bool:
+        """A wish for the process that carries the task out; whether it will find it."""
+        for _ in range(_TRIES):
+            if task.body["status"] in TERMINAL:
+                return True
+            wish = {"cancel": cancel or task.body.get("cancel", False)}
+            kept, task = await self._kept(
+                task, {**wish, "answers": {**task.body.get("answers", {}), **(answers or {})}}
+            )
+            if kept:
+                return True
+        return False
+
+    async def _kept(self, task: Document, facts: Mapping[str, Any]) -> tuple[bool, Document]:
         now = await self._store.now()
         body = {**task.body, **facts, "updated": now}
-        _, there = await self._store.documents.put(replace(task, body=body, expires_at=now + self._keep_ms))
-        return there
+        return await self._store.documents.put(replace(task, body=body, expires_at=now + self._keep_ms))
 
     async def settle(self, task: Document, response: ToolResponse, result: Mapping[str, Any]) -> Document:
         """The call has ended."""

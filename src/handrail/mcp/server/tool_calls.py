@@ -17,11 +17,12 @@ from typing import Any, Protocol
 
 import orjson
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from handrail.contract.documents import Document
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, ToolError
+from handrail.contract.store import StoreUnavailable
 from handrail.mcp.server.confirming import QUESTION, Confirming, held_id
 from handrail.mcp.server.governed_calls import CallKey, GovernedCalls, turn_in
 from handrail.mcp.server.live_calls import TASKS, LiveCall, RequestContext, abilities, is_modern
@@ -37,6 +38,8 @@ _KEPT_SECONDS = 300.0
 _MAX_LIVE = 10_000
 _MAX_ANSWERS = 16_384
 _ASK_TIMES = 3
+_LOOK_SECONDS = 0.5
+"""How often a running task is looked at for what came to another process."""
 
 
 class Written(Protocol):
@@ -283,17 +286,43 @@ class McpToolCalls:
 
         async def follow() -> None:
             assert live.task is not None
-            try:
-                response = await asyncio.shield(live.task)
-            except asyncio.CancelledError:
-                if not live.task.cancelled():
-                    raise
+            while not live.task.done():
+                await asyncio.wait([live.task], timeout=_LOOK_SECONDS)
+                if not live.task.done():
+                    await self._look_at_wishes(task.id, live)
+            if live.task.cancelled():
                 response = ToolResponse.failure(ErrorType.CANCELLED, "The task was cancelled.")
+            else:
+                response = live.task.result()
             await self._settle_task(who, task, response, live.blocks)
 
         running = asyncio.get_running_loop().create_task(follow())
         self._background.add(running)
         running.add_done_callback(self._background.discard)
+
+    async def _look_at_wishes(self, task_id: str, live: LiveCall) -> None:
+        """What came to another process for a call of ours, and what that one has to know to answer its client."""
+        try:
+            stored = await self.tasks.read(task_id)
+            if stored is None or stored.body["status"] in TERMINAL:
+                return
+            body = stored.body
+            answers, is_cancelled = body.get("answers") or {}, body.get("cancel", False)
+            live.answer(answers)
+            if is_cancelled:
+                await self._interrupt(live)
+            questions = dict(live.questions)
+            if answers or is_cancelled or questions != body.get("questions", {}):
+                await self.tasks.change(stored, questions=questions, answers={}, cancel=False)
+        except StoreUnavailable as error:
+            self._runtime.log.warning("A task could not be looked at in the store: %s", error)
+
+    async def _interrupt(self, live: LiveCall) -> None:
+        """What only reads stops; a write that has started is finished and recorded."""
+        known = self._live.get(live.call_id)
+        session = self._runtime.sessions.get(known[1].session_id) if known is not None else None
+        if session is not None:
+            await self._runtime.interrupt(session, [live.call_id])
 
     async def _settle_task(
         self, who: Principal, task: Document, response: ToolResponse, blocks: Sequence[Mapping[str, Any]] = ()
@@ -305,40 +334,55 @@ class McpToolCalls:
             return await self.tasks.change(task, hold=hold_id, message=linked.error.message)
         return await self.tasks.settle(task, response, await self.results.of(who, response, blocks))
 
-    async def task(self, who: Principal, task_id: str) -> tuple[Document, Mapping[str, Any]]:
-        """A task as it is now, and what it asks its client."""
+    async def task(
+        self, ctx: RequestContext, who: Principal, task_id: str, answers: Mapping[str, Any] | None = None
+    ) -> tuple[Document, Mapping[str, Any]]:
+        """A task as it is now, and what it asks its client. One whose process is gone is taken over, with these answers."""
         task = await self.tasks.find(who, task_id)
         if task.body["status"] in TERMINAL:
             return task, {}
         if task.body["hold"] is not None:
             outcome = await self._confirming.outcome(task.body["hold"])
-            return (task if outcome is None else await self._settle_task(who, task, outcome)), {}
+            if outcome is None:
+                return task, {}
+            await self._confirming.outcome_told(task.body["hold"])
+            return await self._settle_task(who, task, outcome), {}
         known = self._live.get(task.body["call"])
-        if known is None and await self.tasks.is_orphaned(task):
+        if known is not None:
+            return task, dict(known[0].questions)
+        if await self.tasks.is_orphaned(task):
             adopted = await self.tasks.adopt(task)
             if adopted is not None:
-                await self._restart(who, adopted)
-                task = adopted
-        return task, dict(known[0].questions) if known is not None else {}
+                return await self._restart(ctx, who, adopted, answers), {}
+            task = await self.tasks.find(who, task_id)
+        return task, task.body.get("questions", {})
 
-    async def _restart(self, who: Principal, task: Document) -> None:
+    async def _restart(
+        self, ctx: RequestContext, who: Principal, task: Document, answers: Mapping[str, Any] | None
+    ) -> Document:
         """The process that carried it out is gone: the same call under its first key."""
         key, body = key_of(task), task.body
-        call_id = body["call"]
+        session = await self.governed.session_of(key)
+        if session is None:
+            gone = "The session of the first call has ended; its outcome is in the audit log."
+            return await self._settle_task(who, task, ToolResponse.failure(ErrorType.CONFLICT, gone))
+        live = LiveCall(body["call"], ctx, answers)
+        live.attach(None)  # it is reached by the task alone
+        self._start(who, live, key, session, body["tool"], body["args"])
+        self._follow(who, task, live)
+        return task
 
-        async def carry_on() -> None:
-            response = await self.governed.call(who, key, body["tool"], body["args"], call_id)
-            await self._settle_task(who, task, response)
-
-        running = asyncio.get_running_loop().create_task(carry_on())
-        self._background.add(running)
-        running.add_done_callback(self._background.discard)
-
-    async def update_task(self, who: Principal, task_id: str, responses: Mapping[str, Any]) -> None:
-        task = await self.tasks.find(who, task_id)
+    async def update_task(
+        self, ctx: RequestContext, who: Principal, task_id: str, responses: Mapping[str, Any]
+    ) -> None:
+        task, _ = await self.task(ctx, who, task_id, responses)
+        if task.body["status"] in TERMINAL or task.body["hold"] is not None:
+            return  # nothing is asked any more
         known = self._live.get(task.body["call"])
         if known is not None:
             known[0].answer(responses)
+        elif not await self.tasks.leave(task, answers=responses):
+            raise _not_left()
 
     async def cancel_task(self, who: Principal, task_id: str) -> None:
         """What only reads stops; a held call is declined by nobody but a person, and its task ends all the same."""
@@ -349,10 +393,12 @@ class McpToolCalls:
         if task.body["hold"] is not None:
             await self.tasks.change(task, status="cancelled")
         elif known is not None:
-            live, key = known
-            session = self._runtime.sessions.get(key.session_id)
-            if session is not None:
-                await self._runtime.interrupt(session, [live.call_id])
+            await self._interrupt(known[0])
+        elif await self.tasks.is_orphaned(task):
+            said = "Cancelled after its server had ended. Whether it had run by then is in the audit log."
+            await self.tasks.change(task, status="cancelled", message=said)
+        elif not await self.tasks.leave(task, cancel=True):
+            raise _not_left()
 
     async def close(self) -> None:
         """What waits for its client is cancelled; a write that has started is finished by the runtime."""
@@ -364,6 +410,10 @@ class McpToolCalls:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.governed.close()
+
+
+def _not_left() -> MCPError:
+    return MCPError(code=INTERNAL_ERROR, message="The task is changed by others at this moment; ask again.")
 
 
 def _facts_of(key: CallKey) -> dict[str, str | None]:
