@@ -246,9 +246,26 @@ async def test_a_server_that_schedules_invites_by_itself(proxied, radicale_serve
     assert (made.invitations, made.invited) == ("service", ("ana@example.com",))
     address = direct._addresses["primary"].removeprefix(radicale_server.url.rstrip("/"))
     assert "ORGANIZER:mailto:team@example.com" in radicale_server.request("GET", f"{address}c0ffee01.ics")[1]
-    gone = await calendar.cancel(made.event_id, key="k1")
-    assert gone.cancelled
+    proxy.plan("DELETE", status(500), done_then(500))
+    with pytest.raises(ToolError, match=r"failed \(500\)") as caught:
+        await calendar.cancel(made.event_id, key="k1")
+    assert (caught.value.type, caught.value.partial_side_effects) == (ErrorType.TRANSIENT, False)
+    assert (await direct.find("c0ffee01")).etag == made.etag
+    assert (await calendar.cancel(made.event_id, key="k2")).cancelled
     assert await direct.find("c0ffee01") is None
+
+
+async def test_a_change_of_an_event_that_invited_nobody_is_left_to_a_server_that_schedules(proxied, radicale_server):
+    proxy, calendar, direct = proxied
+    made = await direct.create(draft(attendees=("ana@example.com",)))
+    proxy.headers = SCHEDULING
+    calendar._organizer = "team@example.com"
+    moved = await calendar.update(made.event_id, EventChange(start=at(16), end=at(17)), key="k1")
+    assert (moved.invitations, moved.invited) == ("service", ("ana@example.com",))
+    address = direct._addresses["primary"].removeprefix(radicale_server.url.rstrip("/"))
+    text = radicale_server.request("GET", f"{address}c0ffee01.ics")[1]
+    assert "ORGANIZER:mailto:team@example.com" in text
+    assert "SCHEDULE-AGENT" not in text
 
 
 async def test_the_meeting_of_an_event_that_a_killed_cancellation_has_deleted_is_removed(proxied, zoom, monkeypatch):

@@ -179,6 +179,9 @@ async def test_a_second_start_that_cannot_invite_leaves_the_event_of_the_first(c
         "It is not known whether the attendees were told by mail: The mail server refused the message: 451 Try later.",
     )
     assert not (await calendar.find(booking.uid)).cancelled
+    await calendar.cancel(first.event_id, key="k1")
+    assert (await calendar.create(booking)).cancelled
+    assert [method for method, _, _ in mail.events()] == ["REQUEST", "CANCEL"]
 
 
 async def test_an_address_that_is_refused_is_named_and_the_others_are_invited(embedded, mail):

@@ -167,7 +167,7 @@ class BookingCalendar(ABC):
         if meeting.ref and event.meeting_ref != meeting.ref:  # the event was there already, with another meeting
             event = await self._drop_meeting(event, meeting.ref)
         event = replace(event, invitations=by, invited=event.attendees if by == "service" else ())
-        if by != "mail":
+        if by != "mail" or event.cancelled:
             return event
         if not is_new:  # somebody may have read its invitation
             return await self._notified(event, "REQUEST", event.attendees, again=True)

@@ -78,8 +78,8 @@ def apply_change(
         if by == "mail":
             _keep_uninvited(event, change.attendees, key)
         _set_attendees(event, change.attendees, agent)
-    if organizer and by == "service" and "ATTENDEE" in event and "ORGANIZER" not in event:
-        event.add("organizer", f"mailto:{organizer}")
+    if by == "service":
+        _leave_to_service(event, organizer)
     _advance(event, now, key)
 
 
@@ -157,6 +157,15 @@ def _keep_uninvited(event: Event, attendees: Sequence[str], key: str) -> None:
     found = with_uninvited(known, key, (one for one in _addresses(event) if one not in attendees))
     if found:
         event.add(UNINVITED, vText(uninvited_text(found)))
+
+
+def _leave_to_service(event: Event, organizer: str) -> None:
+    """An event that was made when nobody or mail invited: now the server does, for its organizer."""
+    people = _people(event)
+    for person in people:
+        person.params.pop("SCHEDULE-AGENT", None)
+    if organizer and people and "ORGANIZER" not in event:
+        event.add("organizer", f"mailto:{organizer}")
 
 
 def _set_attendees(event: Event, addresses: Iterable[str], agent: ScheduleAgent) -> None:
