@@ -105,6 +105,11 @@ class AuthorizationServer(Base):
         self.account = "ana@calendar.example"
         self.granted: str | None = None
         """What the person ticks; None: everything that was asked for."""
+        self.ends_accounts = False
+        """Revoking one token ends every token of its account, as at Google."""
+        self.answered, self.released = threading.Event(), threading.Event()
+        self.dripped = 0
+        """How many answers came to their end byte by byte."""
         self.prefix = "canary"
         self.lock = threading.RLock()
         self.register_token_generator("default", self._generator())
@@ -119,6 +124,7 @@ class AuthorizationServer(Base):
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.released.set()
         self._http.shutdown()
         self._http.server_close()
         self._thread.join(10)
@@ -132,6 +138,8 @@ class AuthorizationServer(Base):
 
     def save_token(self, token: dict[str, Any], request: OAuth2Request) -> None:
         with self.lock:
+            if self.granted is not None:
+                token["scope"] = self.granted
             self.tokens.append(Token(token, request.user))
 
     def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
@@ -207,7 +215,9 @@ class AuthorizationServer(Base):
                 return host.token(token_string)
 
             def revoke_token(self, token: Token, request: Any) -> None:
-                token.revoked = True
+                for one in host.tokens:
+                    if one is token or (host.ends_accounts and one.user == token.user):
+                        one.revoked = True
 
         class DeviceEndpoint(DeviceAuthorizationEndpoint):
             CLIENT_AUTH_METHODS = ("client_secret_basic", "client_secret_post")
@@ -338,6 +348,9 @@ def _handler(server: AuthorizationServer) -> type[BaseHTTPRequestHandler]:
                 return
             if mishap.startswith("slow"):
                 time.sleep(float(mishap.partition(" ")[2]))
+            if mishap == "drip":
+                self._drip()
+                return
             if mishap.isdecimal():
                 self._send(int(mishap), b'{"error":"server_error"}', {"Content-Type": "application/json"})
                 return
@@ -350,7 +363,24 @@ def _handler(server: AuthorizationServer) -> type[BaseHTTPRequestHandler]:
             )
             found = server.answer(request)
             body = found.body if isinstance(found.body, str) else dumps(found.body if found.body != "" else {})
+            if mishap == "held" and server.mishaps.pop(path, ""):
+                server.answered.set()
+                server.released.wait(30)
             self._send(found.status, body.encode(), found.headers)
+
+        def _drip(self) -> None:
+            """A byte now and then: each comes within any time-out for one read."""
+            try:
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n")
+                for left in reversed(range(60)):
+                    server.dripped += not left
+                    self.wfile.write(b" ")
+                    if server.released.wait(0.05):
+                        return
+            except OSError:
+                pass
+            finally:
+                self.close_connection = True
 
         def _send(self, status: int, body: bytes, headers: Any) -> None:
             self.send_response(status)

@@ -2,7 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
@@ -13,6 +15,7 @@ from tests.identity.kit import BACK, connected, connections, consent
 from handrail.contract.credentials import AuthorizationRefused, AuthorizationUnavailable, ConnectionNeeded
 from handrail.contract.errors import ErrorType, ToolError, UsageError
 from handrail.contract.store import Store
+from handrail.identity import oauth
 from handrail.identity.connections import Connections
 from handrail.identity.vault import new_key
 from handrail.stores import MemoryStore
@@ -63,8 +66,6 @@ async def test_each_person_has_their_own_and_nobody_anothers(server: Authorizati
 
 
 async def test_a_row_that_was_moved_to_another_user_cannot_be_opened(server: AuthorizationServer, store: Store) -> None:
-    from dataclasses import replace
-
     made = connections(server, store)
     await connected(made, "ana")
     stored = await store.credentials.get("", "ana", "example")
@@ -193,7 +194,7 @@ async def test_a_call_that_is_given_up_does_not_lose_the_rotated_token(
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await made.token("", "ana", "example")
-    await asyncio.gather(*made._refreshing)
+    await asyncio.gather(*made._running)
     del server.mishaps["/token"]
     assert opens(server, (await made.token("", "ana", "example")).value) == server.account
     assert server.count("/token") == 2
@@ -224,7 +225,14 @@ async def test_a_connection_that_was_revoked_at_the_service_is_needed_again(
     assert not state.connected
 
 
-@pytest.mark.parametrize("mishap", ["html", "close", "500", "429"])
+@pytest.fixture
+def impatient(mishap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if mishap == "drip":
+        monkeypatch.setattr(oauth, "_SECONDS", 0.3)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("mishap", ["html", "close", "500", "429", "drip"])
 async def test_a_service_that_fails_while_refreshing_loses_nothing(
     server: AuthorizationServer, store: Store, mishap: str
 ) -> None:
@@ -239,12 +247,14 @@ async def test_a_service_that_fails_while_refreshing_loses_nothing(
     assert refused.value.type is ErrorType.TRANSIENT
     assert refused.value.retryable
     assert "canary" not in str(refused.value)
-    del server.mishaps["/token"]
+    assert not server.dripped
+    server.mishaps.clear()
     assert (await made.token("", "ana", "example")).value
 
 
 @pytest.mark.parametrize("path", ["/token", "/.well-known/oauth-authorization-server"])
-@pytest.mark.parametrize("mishap", ["html", "close", "503"])
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("mishap", ["html", "close", "503", "drip"])
 async def test_a_service_that_fails_while_connecting_connects_nothing(
     server: AuthorizationServer, store: Store, path: str, mishap: str
 ) -> None:
@@ -252,6 +262,7 @@ async def test_a_service_that_fails_while_connecting_connects_nothing(
     server.mishaps[path] = mishap
     with pytest.raises(AuthorizationUnavailable):
         await connected(made, "ana")
+    assert not server.dripped
     assert await store.credentials.all_of("", "ana") == []
 
 
@@ -290,6 +301,154 @@ async def test_a_refresh_that_ends_after_a_disconnection_brings_nothing_back(
         await refreshing
     assert await store.credentials.all_of("", "ana") == []
     assert all(token.revoked for token in server.tokens)
+
+
+@pytest.mark.parametrize("revokes", ["grant", "account"])
+async def test_a_connection_that_is_made_anew_revokes_the_old_one_when_that_leaves_the_new_one_alone(
+    server: AuthorizationServer, store: Store, revokes: str
+) -> None:
+    server.ends_accounts = revokes == "account"
+    made = connections(server, store, revokes=revokes)
+    for _ in range(3):
+        await connected(made, "ana")
+    server.account = "other@calendar.example"
+    await connected(made, "ana")
+    assert opens(server, (await made.token("", "ana", "example")).value) == "other@calendar.example"
+    assert [one.revoked for one in server.tokens[:-1]] == [revokes == "grant"] * 3
+    await made.disconnect("", "ana", "example")
+    assert all(one.revoked for one in server.tokens), "those of either account"
+
+
+async def test_what_is_replaced_while_the_service_is_away_is_revoked_with_the_rest(
+    server: AuthorizationServer, store: Store
+) -> None:
+    made = connections(server, store)
+    await connected(made, "ana")
+    server.mishaps["/revoke"] = "500"
+    await connected(made, "ana")
+    del server.mishaps["/revoke"]
+    assert await made.forget("", "ana") == (1, [])
+    assert all(one.revoked for one in server.tokens)
+
+
+@asynccontextmanager
+async def answer_on_its_way(server: AuthorizationServer, asked: Awaitable[object]) -> AsyncIterator[asyncio.Future]:
+    """The service has given tokens, or refused; the answer comes when the block is over."""
+    server.mishaps["/token"] = "held"
+    asking = asyncio.ensure_future(asked)
+    await asyncio.to_thread(server.answered.wait, 10)
+    yield asking
+    server.released.set()
+
+
+@pytest.mark.parametrize("revokes", ["grant", "account"])
+@pytest.mark.parametrize("meanwhile", ["refused", "sealed anew", "allowed in part"])
+async def test_what_happens_to_a_connection_while_it_is_refreshed_ends_it_not(
+    server: AuthorizationServer, store: Store, revokes: str, meanwhile: str
+) -> None:
+    old, new = new_key(), new_key()
+    server.life, server.ends_accounts = 1, revokes == "account"
+    made = connections(server, store, keys=(old, new), revokes=revokes)
+    await connected(made, "ana")
+    async with answer_on_its_way(server, made.token("", "ana", "example")) as refreshing:
+        if meanwhile == "refused":
+            await made.refused("", "ana", "example", server.tokens[0].access)
+        elif meanwhile == "sealed anew":
+            assert await connections(server, store, keys=(new, old)).rotate() == 1
+        else:
+            server.granted = "calendar"
+            with pytest.raises(AuthorizationRefused, match="is missing"):
+                await connected(made, "ana")
+            server.granted = None
+    await refreshing
+    server.life = 3600
+    assert opens(server, (await made.token("", "ana", "example")).value) == server.account
+    await made.disconnect("", "ana", "example")
+    assert all(one.revoked for one in server.tokens)
+
+
+@pytest.mark.parametrize("revokes", ["grant", "account"])
+@pytest.mark.parametrize("answer", ["new tokens", "invalid_grant"])
+async def test_a_refresh_that_ends_after_a_new_connection_leaves_that_one_alone(
+    server: AuthorizationServer, store: Store, answer: str, revokes: str
+) -> None:
+    server.life, server.ends_accounts = 1, revokes == "account"
+    made = connections(server, store, revokes=revokes)
+    await connected(made, "ana")
+    server.tokens[0].revoked = answer == "invalid_grant"
+    server.life = 3600
+    async with answer_on_its_way(server, made.token("", "ana", "example")) as refreshing:
+        await connected(made, "ana")
+        begun = await made.begin("", "ana", "example", redirect_uri=BACK, browser="b")
+    assert opens(server, (await refreshing).value) == server.account
+    assert opens(server, (await made.token("", "ana", "example")).value) == server.account
+    assert (await made.complete(consent(begun.url), redirect_uri=BACK, browser="b")).connected
+    await made.disconnect("", "ana", "example")
+    assert all(one.revoked for one in server.tokens)
+
+
+async def test_a_connection_that_has_ended_leaves_the_one_that_is_being_made(
+    server: AuthorizationServer, store: Store
+) -> None:
+    server.life = 1
+    made = connections(server, store)
+    await connected(made, "ana")
+    begun = await made.begin("", "ana", "example", redirect_uri=BACK, browser="b")
+    server.tokens[0].revoked = True
+    with pytest.raises(ConnectionNeeded, match="has ended"):
+        await made.token("", "ana", "example")
+    assert (await made.complete(consent(begun.url), redirect_uri=BACK, browser="b")).connected
+
+
+@pytest.mark.parametrize("way", ["browser", "device"])
+@pytest.mark.parametrize("end", ["forget", "disconnect", "given up"])
+async def test_a_person_who_is_forgotten_while_connecting_leaves_no_token(
+    server: AuthorizationServer, store: Store, way: str, end: str
+) -> None:
+    made = connections(server, store)
+    if way == "browser":
+        begun = await made.begin("", "ana", "example", redirect_uri=BACK, browser="b")
+        work = made.complete(consent(begun.url), redirect_uri=BACK, browser="b")
+    else:
+        grant = replace(await made.begin_device("ana", "example"), interval=0.01)
+        server.device_answers[grant.user_code] = (server.account, True)
+        work = made.complete_device("", "ana", "example", grant)
+    async with answer_on_its_way(server, work) as connecting:
+        if end == "given up":
+            connecting.cancel()
+        elif end == "forget":
+            assert await made.forget("", "ana") == (0, [])
+            await store.forget_user("", "ana")
+        else:
+            assert not (await made.disconnect("", "ana", "example")).existed
+    if end == "given up":
+        await asyncio.gather(*made._running)
+        assert (await made.disconnect("", "ana", "example")).existed, "carried to its end, so that it can be ended"
+    else:
+        with pytest.raises(AuthorizationRefused, match="was not connected"):
+            await connecting
+    assert await store.credentials.all_of("", "ana") == []
+    assert [one.revoked for one in server.tokens] == [True]
+
+
+async def test_a_refresh_that_brings_less_than_is_needed_asks_the_person_to_connect_again(
+    server: AuthorizationServer, store: Store
+) -> None:
+    server.life = 1
+    made = connections(server, store)
+    await connected(made, "ana")
+    server.life, server.granted = 3600, "calendar"
+    for _ in range(2):
+        with pytest.raises(ConnectionNeeded, match="no longer allows") as needed:
+            await made.token("", "ana", "example")
+        assert needed.value.type is ErrorType.AUTH
+    (state,) = await made.states("", "ana")
+    assert not state.connected
+    assert "calendar.write" in state.problem
+    server.granted = None
+    await connected(made, "ana")
+    assert opens(server, (await made.token("", "ana", "example")).value) == server.account
+    assert [one.revoked for one in server.tokens] == [True, True, False]
 
 
 async def test_keys_are_rotated_and_a_lost_key_is_said(server: AuthorizationServer, store: Store) -> None:

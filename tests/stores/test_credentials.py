@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
 from tests.stores.values import StillClock
 
 from handrail.contract.credentials import PendingAuthorization, StoredCredential
@@ -59,6 +60,11 @@ async def test_one_refreshes_at_a_time_until_its_lease_is_over(store: Store, clo
     assert await kept.begin_refresh(read, owner="p8", lease_ms=1000)
     assert await kept.put(replace(ANA, sealed="new"), expected=read.version)
     assert not await kept.begin_refresh(read, owner="p8", lease_ms=1000), "that version is gone"
+    now = await kept.get("", "ana", "example")
+    assert now is not None
+    assert not await kept.begin_refresh(now, owner="p9", lease_ms=1000), "whoever changes it ends no refresh of another"
+    await kept.end_refresh(now, owner="p8")
+    assert await kept.begin_refresh(now, owner="p9", lease_ms=1000)
 
 
 async def test_an_authorization_is_taken_once_and_in_time(store: Store, clock: StillClock) -> None:
@@ -73,12 +79,75 @@ async def test_an_authorization_is_taken_once_and_in_time(store: Store, clock: S
     assert await kept.take_authorization("d") is None
 
 
+async def test_an_authorization_that_was_taken_is_completed_once_over_the_version_that_was_read(
+    store: Store, clock: StillClock
+) -> None:
+    kept = store.credentials
+    pending = PendingAuthorization(digest="d", tenant="", user="ana", connection="example", sealed="s")
+    await kept.begin_authorization(pending, lives_for=1000)
+    assert not await kept.complete_authorization("d", ANA, expected=None), "not taken yet"
+    await kept.take_authorization("d")
+    clock.pass_ms(2000)
+    assert not await kept.complete_authorization("d", replace(ANA, user="eve"), expected=None), "another's"
+    assert not await kept.complete_authorization("d", ANA, expected=1), "there is none of this version"
+    assert await kept.complete_authorization("d", ANA, expected=None)
+    first = await kept.get("", "ana", "example")
+    assert first is not None
+    assert await kept.begin_refresh(first, owner="p1", lease_ms=1000)
+    assert not await kept.complete_authorization("d", ANA, expected=first.version), "it was completed"
+    await kept.begin_authorization(pending, lives_for=1000)
+    await kept.take_authorization("d")
+    assert not await kept.complete_authorization("d", ANA, expected=None), "there is one by now"
+    results = await asyncio.gather(
+        *(kept.complete_authorization("d", replace(ANA, sealed=f"by {n}"), expected=first.version) for n in range(3))
+    )
+    assert results.count(True) == 1
+    second = await kept.get("", "ana", "example")
+    assert second is not None
+    assert await kept.begin_refresh(second, owner="p2", lease_ms=1000), "a refresh of the earlier one holds up nobody"
+
+
+@pytest.mark.parametrize("how", ["forget", "delete", "begin", "late"])
+async def test_an_authorization_that_is_gone_cannot_be_completed(store: Store, clock: StillClock, how: str) -> None:
+    kept = store.credentials
+    pending = PendingAuthorization(digest="d", tenant="", user="ana", connection="example", sealed="s")
+    await kept.begin_authorization(pending, lives_for=1000)
+    await kept.take_authorization("d")
+    if how == "forget":
+        assert await kept.forget("", "ana") == []
+    elif how == "delete":
+        assert await kept.delete("", "ana", "example", expected=7) is None
+        assert await kept.delete("", "ana", "example") is None
+    else:
+        clock.pass_ms(600_000 if how == "late" else 1)
+        another = replace(pending, digest="e", user="ben" if how == "late" else "ana")
+        await kept.begin_authorization(another, lives_for=1000)
+    assert not await kept.complete_authorization("d", ANA, expected=None)
+    assert await kept.all_of("", "ana") == []
+
+
+async def test_only_the_version_that_was_read_is_deleted_and_what_is_under_way_stays(store: Store) -> None:
+    kept = store.credentials
+    await kept.put(ANA)
+    read = await kept.get("", "ana", "example")
+    assert read is not None
+    pending = PendingAuthorization(digest="d", tenant="", user="ana", connection="example", sealed="s")
+    await kept.begin_authorization(pending, lives_for=1000)
+    assert await kept.put(replace(ANA, sealed="newer"), expected=read.version)
+    assert await kept.delete("", "ana", "example", expected=read.version) is None
+    assert (gone := await kept.delete("", "ana", "example", expected=read.version + 1)) is not None
+    assert gone.sealed == "newer"
+    assert await kept.take_authorization("d") == pending
+
+
 async def test_a_user_who_is_forgotten_leaves_none(store: Store) -> None:
     kept = store.credentials
     for user in ("ana", "ben"):
         await kept.put(replace(ANA, user=user))
     pending = PendingAuthorization(digest="d", tenant="", user="ana", connection="example", sealed="s")
     await kept.begin_authorization(pending, lives_for=1000)
+    assert [one.connection for one in await kept.forget("", "ana")] == ["example"]
+    await kept.put(ANA)
     await store.forget_user("", "ana")
     assert await kept.all_of("", "ana") == []
     assert await kept.take_authorization("d") is None

@@ -94,28 +94,45 @@ class CredentialStore(Protocol):
 
     async def put(self, credential: StoredCredential, *, expected: int | None = None) -> bool:
         """Keep a credential in the place of the earlier one; with `expected`, only if that still has this version: otherwise
-        nothing changes, and False."""
+        nothing changes, and False. A refresh that is under way stays its owner's."""
         ...
 
-    async def delete(self, tenant: str, user: str, connection: str) -> StoredCredential | None:
-        """The credential that is gone."""
+    async def delete(
+        self, tenant: str, user: str, connection: str, *, expected: int | None = None
+    ) -> StoredCredential | None:
+        """The credential that is gone, and with it each authorization that is under way. With `expected`, only the credential
+        goes, and only if it still has this version."""
+        ...
+
+    async def forget(self, tenant: str, user: str) -> list[StoredCredential]:
+        """Delete every credential of a user, and each authorization that is under way; the credentials that are gone."""
         ...
 
     async def begin_refresh(self, credential: StoredCredential, *, owner: str, lease_ms: int) -> bool:
-        """Whether `owner` alone refreshes this version now: until it is put or deleted, or the lease is over."""
+        """Whether `owner` alone refreshes this version now: until `end_refresh`, or the lease is over."""
         ...
 
     async def end_refresh(self, credential: StoredCredential, *, owner: str) -> None:
-        """The refresh came to nothing; another may try."""
+        """The refresh is over; another may begin."""
         ...
 
     async def sealed_otherwise(self, key_id: str, maximum: int) -> list[StoredCredential]:
         """Credentials that another key has sealed."""
         ...
 
-    async def begin_authorization(self, pending: PendingAuthorization, *, lives_for: int) -> None: ...
+    async def begin_authorization(self, pending: PendingAuthorization, *, lives_for: int) -> None:
+        """Keep it in the place of an earlier one of this user and connection."""
+        ...
+
     async def take_authorization(self, digest: str) -> PendingAuthorization | None:
-        """The authorization, once; None if there is none, or its time is over."""
+        """The authorization, once; None if there is none, or its time is over. It is kept until it is completed."""
+        ...
+
+    async def complete_authorization(self, digest: str, credential: StoredCredential, *, expected: int | None) -> bool:
+        """Keep the credential that an authorization has led to, in the place of this version (None: of none).
+
+        False, and nothing changes, if that is not the version, or the authorization was not taken or is gone: its user was
+        forgotten, or has ended the connection, or has begun another authorization."""
         ...
 
 

@@ -18,6 +18,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CLIENT_AUTH = ("basic", "post", "none")
+REVOKES = ("grant", "account")
 _ADDRESSES = (
     "issuer",
     "authorization_endpoint",
@@ -35,6 +36,7 @@ _PROVIDERS: Mapping[str, Mapping[str, Any]] = {
         "revocation_endpoint": "https://oauth2.googleapis.com/revoke",
         "device_endpoint": "https://oauth2.googleapis.com/device/code",
         "client_auth": "post",
+        "revokes": "account",
         # Without them Google gives a refresh token once, to the first connection of a person, or none.
         "parameters": {"access_type": "offline", "prompt": "consent"},
     },
@@ -61,6 +63,9 @@ class ConnectionConfig:
     """Where it comes from. Most commands need no secret, so that it is not set is found by whoever connects: `check_secret`."""
     client_auth: str = ""
     """How the client shows its secret: `basic`, `post`, or `none` without one."""
+    revokes: str = "grant"
+    """What ends with a token that is revoked: the `grant` that it came from (RFC 7009), or all that the `account` has granted to
+    this client. Google does the latter, so the token that a new one has replaced cannot be revoked while the new one is used."""
     scopes: tuple[str, ...] = ()
     resource: str = ""
     """The service that tokens are for (RFC 8707), where the authorization server wants to be told."""
@@ -151,6 +156,8 @@ def _check_values(place: str, values: Mapping[str, Any]) -> None:
             wanted = "an https address (http only on this machine)"
         elif key == "client_auth" and value and value not in CLIENT_AUTH:
             wanted = " or ".join(f'"{one}"' for one in CLIENT_AUTH)
+        elif key == "revokes" and value not in REVOKES:
+            wanted = " or ".join(f'"{one}"' for one in REVOKES)
         if wanted is not None:
             raise ConfigError(f'"{key}" in {place} must be {wanted}; {value!r} is not.')
 

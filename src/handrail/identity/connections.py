@@ -11,9 +11,9 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from handrail.contract.credentials import (
@@ -29,8 +29,10 @@ from handrail.contract.credentials import (
 from handrail.contract.errors import ErrorType, ToolError, UsageError
 from handrail.identity.config import ConnectionConfig
 from handrail.identity.oauth import DeviceGrant, OAuthClient, SlowDown, StillPending, TokenSet, new_verifier
+from handrail.identity.sealed_credential import Credential, new_grant, seal, unseal
 from handrail.identity.vault import SealBroken, Vault
 
+T = TypeVar("T")
 _LOG = logging.getLogger("handrail.identity")
 PENDING_MS = 10 * 60 * 1000
 """So long a person may take at the authorization server."""
@@ -53,6 +55,10 @@ class ConnectionState:
     """When it was connected or last refreshed, in milliseconds since 1970."""
     problem: str = ""
     """Why it cannot be used although there is a credential."""
+
+
+class _Replaced(Exception):  # no failure: whoever catches it looks again
+    """The credential that was refreshed is not the stored one any more."""
 
 
 class Begun(NamedTuple):
@@ -90,7 +96,7 @@ class Connections:
         self._owner = f"refresh-{secrets.token_hex(8)}"
         self._clients = {name: OAuthClient(config, now=now) for name, config in self._configs.items()}
         self._locks: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = WeakValueDictionary()
-        self._refreshing: set[asyncio.Task[AccessToken]] = set()
+        self._running: set[asyncio.Task[Any]] = set()
         self.page = ""
         """Where people connect, as their browser reaches it; a server sets it."""
 
@@ -125,7 +131,9 @@ class Connections:
         scopes: tuple[str, ...] = ()
         problem = ""
         try:
-            scopes = self._open(stored).scopes
+            tokens = self._open(stored).tokens
+            scopes, missing = tokens.scopes, _missing(config, tokens)
+            problem = f'{config.label} no longer allows "{missing}", which is needed; connect again.' if missing else ""
         except SealBroken as error:
             problem = str(error)
         return ConnectionState(
@@ -186,8 +194,13 @@ class Connections:
         if "error" in answer or not answer.get("code"):
             word = "was not allowed" if answer.get("error") == "access_denied" else "was refused by the service"
             raise AuthorizationRefused(f"{config.label} was not connected: it {word}.")
-        tokens = await client.exchange(code=answer["code"], verifier=kept["verifier"], redirect_uri=redirect_uri)
-        return await self._keep(who, tokens)
+        exchange = client.exchange(code=answer["code"], verifier=kept["verifier"], redirect_uri=redirect_uri)
+        return await self._carried(self._kept(who, pending.digest, exchange))
+
+    async def _kept(
+        self, who: tuple[str, str, str], digest: str, tokens: Coroutine[Any, Any, TokenSet]
+    ) -> ConnectionState:
+        return await self._keep(who, digest, await tokens)
 
     async def begin_device(self, user: str, connection: str) -> DeviceGrant:
         self.check(connection)
@@ -196,98 +209,165 @@ class Connections:
 
     async def complete_device(self, tenant: str, user: str, connection: str, grant: DeviceGrant) -> ConnectionState:
         """Wait until the person has answered on the other device."""
+        who, digest = (tenant, user, connection), _digest(f"device {grant.device_code}")
+        pending = PendingAuthorization(digest=digest, tenant=tenant, user=user, connection=connection, sealed="")
+        lives_for = max(0, round((grant.expires_at - self._now()) * 1000))
+        await self._store.begin_authorization(pending, lives_for=lives_for)
+        await self._store.take_authorization(digest)
         interval = grant.interval
         while self._now() < grant.expires_at:
             await self._sleep(interval)
             try:
-                tokens = await self._clients[connection].poll_device(grant)
+                polled = self._clients[connection].poll_device(grant)
+                return await self._carried(self._kept(who, digest, polled))
             except SlowDown:
                 interval += 5
             except StillPending:
                 continue
-            else:
-                return await self._keep((tenant, user, connection), tokens)
         raise AuthorizationRefused("The code was not entered in time; nothing was connected.")
 
-    async def _keep(self, who: tuple[str, str, str], tokens: TokenSet) -> ConnectionState:
+    async def _keep(self, who: tuple[str, str, str], digest: str, tokens: TokenSet) -> ConnectionState:
+        """Keep what an authorization has led to, and revoke what it replaces; revoke it itself if it cannot be kept."""
         config = self._configs[who[2]]
-        missing = [scope for scope in config.scopes if scope not in tokens.scopes]
+        missing = _missing(config, tokens)
         if missing:
             # Half a permission would fail later, in the middle of something.
-            await self._revoke(config, tokens)
+            await self._discard(who, tokens)
             raise AuthorizationRefused(
-                f'{config.label} did not allow everything that is needed ("{missing[0]}" is missing); nothing was connected.'
+                f'{config.label} did not allow everything that is needed ("{missing}" is missing); nothing was connected.'
             )
-        await self._store.put(self._sealed(who, tokens))
-        stored = await self._store.get(*who)
-        return self._state(config, stored)
+        made = Credential(tokens=tokens, grant=new_grant())
+        while True:
+            earlier = await self._store.get(*who)
+            version = None if earlier is None else earlier.version
+            new = replace(made, replaced=self._beside(earlier))
+            if await self._store.complete_authorization(digest, seal(self._vault, who, new), expected=version):
+                break
+            now = await self._store.get(*who)
+            if version == (None if now is None else now.version):
+                await self._discard(who, tokens)
+                raise AuthorizationRefused(
+                    f"{config.label} was not connected: meanwhile it was disconnected, or another connection was begun."
+                )
+        await self._revoke_replaced(who)
+        return self._state(config, await self._store.get(*who))
+
+    def _beside(self, earlier: StoredCredential | None) -> tuple[TokenSet, ...]:
+        """What waits to be revoked once this credential is replaced."""
+        if earlier is None:
+            return ()
+        try:
+            found = self._open(earlier)
+        except SealBroken as error:
+            _LOG.warning("What a new connection to %s replaces is not revoked: %s", earlier.connection, error)
+            return ()
+        return found.beside(found.tokens)
 
     # ------------------------------------------------------------------------------------------------------------ using
     async def token(self, tenant: str, user: str, connection: str) -> AccessToken:
         who = (tenant, user, connection)
-        tokens = self._opened(await self._store.get(*who), connection)
+        tokens = self._opened(await self._store.get(*who), connection).tokens
         if self._is_fresh(tokens):
-            return _handed(tokens)
+            return self._handed(connection, tokens)
         lock = self._locks.setdefault(who, asyncio.Lock())
         async with lock:
-            task = asyncio.get_running_loop().create_task(self._refreshed(who))
-            self._refreshing.add(task)
-            task.add_done_callback(self._refreshing.discard)
             # A call that is given up must not lose a refresh token that was good for one use.
-            return await asyncio.shield(task)
+            return await self._carried(self._refreshed(who))
+
+    async def _carried(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry this to its end, whatever becomes of the call that asked for it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return await asyncio.shield(task)
 
     async def refused(self, tenant: str, user: str, connection: str, token: str) -> None:
-        stored = await self._store.get(tenant, user, connection)
+        who = (tenant, user, connection)
+        stored = await self._store.get(*who)
         if stored is None:
             return
-        tokens = self._opened(stored, connection)
-        if hmac.compare_digest(tokens.access, token):
-            ended = replace(tokens, expires_at=0.0)
-            await self._store.put(self._sealed((tenant, user, connection), ended), expected=stored.version)
+        found = self._opened(stored, connection)
+        if hmac.compare_digest(found.tokens.access, token):
+            ended = replace(found, tokens=replace(found.tokens, expires_at=0.0))
+            await self._store.put(seal(self._vault, who, ended), expected=stored.version)
 
     async def _refreshed(self, who: tuple[str, str, str]) -> AccessToken:
         waited = 0.0
         while True:
             stored = await self._store.get(*who)
-            tokens = self._opened(stored, who[2])
+            found = self._opened(stored, who[2])
             assert stored is not None
-            if self._is_fresh(tokens):
-                return _handed(tokens)
+            if self._is_fresh(found.tokens):
+                return self._handed(who[2], found.tokens)
             if await self._store.begin_refresh(stored, owner=self._owner, lease_ms=_LEASE_MS):
-                return await self._refresh(who, stored, tokens)
+                try:
+                    return await self._refresh(who, found)
+                except _Replaced:
+                    continue
+                finally:
+                    await self._store.end_refresh(stored, owner=self._owner)
             if waited >= _MAX_WAIT_SECONDS:
                 raise self._unavailable(who[2])
             await self._sleep(_LOOK_SECONDS)
             waited += _LOOK_SECONDS
 
-    async def _refresh(self, who: tuple[str, str, str], stored: StoredCredential, tokens: TokenSet) -> AccessToken:
-        config, client = self._configs[who[2]], self._clients[who[2]]
+    async def _refresh(self, who: tuple[str, str, str], used: Credential) -> AccessToken:
+        config, client, tokens = self._configs[who[2]], self._clients[who[2]], used.tokens
         try:
             new = await client.refresh(tokens)
         except AuthorizationRefused as error:
             if error.code != "invalid_grant":
-                await self._store.end_refresh(stored, owner=self._owner)
                 _LOG.error("The connection %s cannot be refreshed: %s", who[2], error)
                 raise ToolError(
                     ErrorType.AUTH,
                     f"{config.label} does not accept this host at the moment; the operator has to mend it.",
                 ) from None
-            await self._store.delete(*who)
+            await self._delete_ended(who, used)
             raise ConnectionNeeded(
                 who[2],
                 config.label,
                 f'The connection to "{config.label}" has ended. The person has been shown how to connect it again.',
             ) from None
         except AuthorizationUnavailable:
-            await self._store.end_refresh(stored, owner=self._owner)
             if tokens.expires_at is None or tokens.expires_at > self._now():
-                return _handed(tokens)
+                return self._handed(who[2], tokens)
             raise self._unavailable(who[2]) from None
-        if not await self._store.put(self._sealed(who, new), expected=stored.version):
-            # Ended, or connected anew, while the service answered.
-            await self._revoke(config, new)
-            return _handed(self._opened(await self._store.get(*who), who[2]))
-        return _handed(new)
+        while (held := await self._holding(who, used)) is not None:
+            stored, found = held
+            if await self._store.put(seal(self._vault, who, replace(found, tokens=new)), expected=stored.version):
+                return self._handed(who[2], new)
+        await self._discard(who, new, grant=used.grant)
+        raise _Replaced
+
+    async def _delete_ended(self, who: tuple[str, str, str], used: Credential) -> None:
+        """Delete what the service has ended; `_Replaced` if the person has another credential by now."""
+        while (held := await self._holding(who, used)) is not None:
+            stored, found = held
+            if await self._store.delete(*who, expected=stored.version) is not None:
+                await self._revoke_all(self._configs[who[2]], found.replaced)
+                return
+        raise _Replaced
+
+    async def _holding(self, who: tuple[str, str, str], used: Credential) -> tuple[StoredCredential, Credential] | None:
+        """What is stored, as long as it is the credential that was used: others may have sealed it anew meanwhile, or noted
+        that its access token was refused."""
+        stored = await self._store.get(*who)
+        if stored is None:
+            return None
+        found = self._opened(stored, who[2])
+        return (stored, found) if (found.grant, found.tokens.refresh) == (used.grant, used.tokens.refresh) else None
+
+    def _handed(self, connection: str, tokens: TokenSet) -> AccessToken:
+        config = self._configs[connection]
+        missing = _missing(config, tokens)
+        if missing:
+            raise ConnectionNeeded(
+                connection,
+                config.label,
+                f'The connection to "{config.label}" no longer allows all that is needed. '
+                "The person has been shown how to renew it.",
+            )
+        return AccessToken(value=tokens.access, scopes=tokens.scopes, expires_at=tokens.expires_at)
 
     def _unavailable(self, connection: str) -> ToolError:
         label = self._configs[connection].label
@@ -300,10 +380,7 @@ class Connections:
         return await self._end(await self._store.delete(tenant, user, connection))
 
     async def forget(self, tenant: str, user: str) -> tuple[int, list[str]]:
-        ended = [
-            await self._end(await self._store.delete(tenant, user, one.connection))
-            for one in await self._store.all_of(tenant, user)
-        ]
+        ended = [await self._end(one) for one in await self._store.forget(tenant, user)]
         return len(ended), [one.unrevoked for one in ended if one.unrevoked]
 
     async def _end(self, stored: StoredCredential | None) -> Ended:
@@ -313,9 +390,40 @@ class Connections:
         if config is None:
             return Ended(True, f'"{stored.connection}" is no longer configured, so the service was not told.')
         try:
-            return Ended(True, await self._revoke(config, self._open(stored)))
+            found = self._open(stored)
         except SealBroken as error:
             return Ended(True, f"{config.label} was not told: {error}")
+        unrevoked = await self._revoke_all(config, (found.tokens, *found.replaced))
+        return Ended(True, next((reason for reason in unrevoked if reason), ""))
+
+    async def _discard(self, who: tuple[str, str, str], tokens: TokenSet, *, grant: str | None = None) -> None:
+        """Revoke what is not kept. Where that would end what the person has, it waits beside that."""
+        config = self._configs[who[2]]
+        while (stored := await self._store.get(*who)) is not None:
+            try:
+                found = self._open(stored)
+            except SealBroken:
+                break
+            if config.revokes == "grant" and found.grant != grant:
+                break
+            kept = replace(found, replaced=found.beside(tokens))
+            if await self._store.put(seal(self._vault, who, kept), expected=stored.version):
+                return
+        await self._revoke(config, tokens)
+
+    async def _revoke_replaced(self, who: tuple[str, str, str]) -> None:
+        """Revoke what the credential has replaced, unless that ends the credential too. What is left is tried at its end."""
+        config, stored = self._configs[who[2]], await self._store.get(*who)
+        if config.revokes != "grant" or stored is None:
+            return
+        found = self._open(stored)
+        reasons = await self._revoke_all(config, found.replaced)
+        left = tuple(one for one, reason in zip(found.replaced, reasons, strict=True) if reason)
+        if left != found.replaced:
+            await self._store.put(seal(self._vault, who, replace(found, replaced=left)), expected=stored.version)
+
+    async def _revoke_all(self, config: ConnectionConfig, tokens: Sequence[TokenSet]) -> list[str]:
+        return await asyncio.gather(*(self._revoke(config, one) for one in tokens))
 
     async def _revoke(self, config: ConnectionConfig, tokens: TokenSet) -> str:
         """Why it could not be revoked, in a sentence; empty if it was."""
@@ -334,33 +442,13 @@ class Connections:
             for one in stored:
                 who = (one.tenant, one.user, one.connection)
                 # One that changes meanwhile is sealed with the newest key by that.
-                done += await self._store.put(self._sealed(who, self._open(one)), expected=one.version)
+                done += await self._store.put(seal(self._vault, who, self._open(one)), expected=one.version)
         return done
 
-    def _sealed(self, who: tuple[str, str, str], tokens: TokenSet) -> StoredCredential:
-        kept: dict[str, Any] = {
-            "access": tokens.access,
-            "refresh": tokens.refresh,
-            "expiresAt": tokens.expires_at,
-            "scopes": list(tokens.scopes),
-        }
-        sealed = self._vault.seal(kept, "credential", *who)
-        tenant, user, connection = who
-        return StoredCredential(
-            tenant=tenant, user=user, connection=connection, sealed=sealed, key_id=self._vault.key_id
-        )
+    def _open(self, stored: StoredCredential) -> Credential:
+        return unseal(self._vault, stored)
 
-    def _open(self, stored: StoredCredential) -> TokenSet:
-        who = (stored.tenant, stored.user, stored.connection)
-        kept = self._vault.open(stored.sealed, stored.key_id, "credential", *who)
-        return TokenSet(
-            access=kept["access"],
-            refresh=kept["refresh"],
-            expires_at=kept["expiresAt"],
-            scopes=tuple(kept["scopes"]),
-        )
-
-    def _opened(self, stored: StoredCredential | None, connection: str) -> TokenSet:
+    def _opened(self, stored: StoredCredential | None, connection: str) -> Credential:
         label = self._configs[connection].label
         if stored is None:
             raise ConnectionNeeded(connection, label)
@@ -378,8 +466,9 @@ class Connections:
         return tokens.expires_at is None or tokens.expires_at - _EARLY_SECONDS > self._now()
 
 
-def _handed(tokens: TokenSet) -> AccessToken:
-    return AccessToken(value=tokens.access, scopes=tokens.scopes, expires_at=tokens.expires_at)
+def _missing(config: ConnectionConfig, tokens: TokenSet) -> str:
+    """The first scope that is needed and was not allowed; empty if all were."""
+    return next((scope for scope in config.scopes if scope not in tokens.scopes), "")
 
 
 def _digest(secret: str) -> str:

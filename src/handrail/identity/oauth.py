@@ -6,6 +6,7 @@ used; what a server *writes* (`error_description`) is shown to nobody, because i
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -13,21 +14,17 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from handrail.contract.credentials import AuthorizationRefused, AuthorizationUnavailable
-from handrail.contract.errors import missing_extra
+from handrail.identity.bounded_request import RequestFailed, request
 from handrail.identity.config import ConnectionConfig, is_safe_address
-
-try:
-    import httpx2
-except ImportError:  # pragma: no cover - tests/install runs without it
-    raise missing_extra("Connecting to other services", "identity") from None
 
 _MAX_ANSWER_BYTES = 256 * 1024
 _SECONDS = 20.0
+"""For a whole request, and for a whole discovery: together they stay below the time for which one process refreshes alone."""
 _CODE = re.compile(r"[a-z_]{1,64}")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
 _MAX_LIFE = 10 * 366 * 86_400.0
@@ -94,12 +91,9 @@ def challenge_of(verifier: str) -> str:
 class OAuthClient:
     """One client of one authorization server."""
 
-    def __init__(
-        self, config: ConnectionConfig, *, now: Callable[[], float], http: httpx2.AsyncClient | None = None
-    ) -> None:
+    def __init__(self, config: ConnectionConfig, *, now: Callable[[], float]) -> None:
         self.config = config
         self._now = now
-        self._http = http
         self._endpoints: Endpoints | None = None
 
     # ------------------------------------------------------------------------------------------------- discovery
@@ -116,7 +110,12 @@ class OAuthClient:
                     device=config.device_endpoint,
                 )
             else:
-                self._endpoints = self._from_metadata(await self.metadata())
+                try:
+                    async with asyncio.timeout(_SECONDS):
+                        found = await self.metadata()
+                except TimeoutError:
+                    raise self._unreachable() from None
+                self._endpoints = self._from_metadata(found)
         return self._endpoints
 
     async def metadata(self) -> Mapping[str, Any]:
@@ -209,9 +208,7 @@ class OAuthClient:
         found = self._tokens(
             await self._post_token({"grant_type": "refresh_token", "refresh_token": tokens.refresh}), tokens.scopes
         )
-        if found.refresh is not None:
-            return found
-        return TokenSet(access=found.access, refresh=tokens.refresh, expires_at=found.expires_at, scopes=found.scopes)
+        return found if found.refresh is not None else replace(found, refresh=tokens.refresh)
 
     async def revoke(self, tokens: TokenSet) -> bool:
         """Take the tokens back (RFC 7009); False if the server has no way to."""
@@ -306,10 +303,10 @@ class OAuthClient:
     async def _ask(
         self, method: str, address: str, body: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, Any] | None]:
-        """The status, and the JSON object of the answer if it is one. No redirect is followed: a secret is in the body."""
+        """The status, and the JSON object of the answer if it is one."""
         config = self.config
         sent = dict(body) if body is not None else None
-        headers = {"accept": "application/json"}
+        headers = {}
         if sent is not None:
             if config.client_auth == "basic":
                 pair = f"{quote(config.client_id, safe='')}:{quote(config.client_secret, safe='')}"
@@ -319,29 +316,19 @@ class OAuthClient:
                 if config.client_secret:
                     sent["client_secret"] = config.client_secret
         try:
-            if self._http is not None:
-                return await _answer(self._http, method, address, sent, headers)
-            async with httpx2.AsyncClient(timeout=_SECONDS, follow_redirects=False) as http:
-                return await _answer(http, method, address, sent, headers)
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError):
-            # The cause may quote the request, and so a secret.
-            raise AuthorizationUnavailable(f"{self._label} cannot be reached at the moment; try again later.") from None
+            status, raw = await request(
+                method, address, seconds=_SECONDS, max_bytes=_MAX_ANSWER_BYTES, headers=headers, form=sent
+            )
+        except RequestFailed:
+            raise self._unreachable() from None
+        try:
+            found = json.loads(raw)
+        except (ValueError, RecursionError):
+            return status, None
+        return status, found if isinstance(found, dict) else None
 
-
-async def _answer(
-    http: httpx2.AsyncClient, method: str, address: str, body: Mapping[str, str] | None, headers: Mapping[str, str]
-) -> tuple[int, dict[str, Any] | None]:
-    async with http.stream(method, address, data=body, headers=dict(headers)) as response:
-        raw = b""
-        async for piece in response.aiter_bytes():
-            raw += piece
-            if len(raw) > _MAX_ANSWER_BYTES:
-                return response.status_code, None
-    try:
-        found = json.loads(raw)
-    except (ValueError, RecursionError):
-        return response.status_code, None
-    return response.status_code, found if isinstance(found, dict) else None
+    def _unreachable(self) -> AuthorizationUnavailable:
+        return AuthorizationUnavailable(f"{self._label} cannot be reached at the moment; try again later.")
 
 
 def _seconds(value: Any) -> float | None:

@@ -27,8 +27,14 @@ class StatementCredentials:
     async def put(self, credential: StoredCredential, *, expected: int | None = None) -> bool:
         return await self._store._write(partial(statements.put, credential=credential, expected=expected))
 
-    async def delete(self, tenant: str, user: str, connection: str) -> StoredCredential | None:
-        return await self._store._write(partial(statements.delete, tenant=tenant, user=user, connection=connection))
+    async def delete(
+        self, tenant: str, user: str, connection: str, *, expected: int | None = None
+    ) -> StoredCredential | None:
+        statement = partial(statements.delete, tenant=tenant, user=user, connection=connection, expected=expected)
+        return await self._store._write(statement)
+
+    async def forget(self, tenant: str, user: str) -> list[StoredCredential]:
+        return await self._store._write(partial(statements.forget, tenant=tenant, user=user))
 
     async def begin_refresh(self, credential: StoredCredential, *, owner: str, lease_ms: int) -> bool:
         statement = partial(statements.begin_refresh, credential=credential, owner=owner, lease_ms=lease_ms)
@@ -45,3 +51,7 @@ class StatementCredentials:
 
     async def take_authorization(self, digest: str) -> PendingAuthorization | None:
         return await self._store._write(partial(statements.take_authorization, digest=digest))
+
+    async def complete_authorization(self, digest: str, credential: StoredCredential, *, expected: int | None) -> bool:
+        statement = partial(statements.complete_authorization, digest=digest, credential=credential, expected=expected)
+        return await self._store._write(statement)
