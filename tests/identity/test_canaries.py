@@ -1,5 +1,6 @@
-"""Canary tokens: a long random run of calls by people who are connected or not, with tools that leak on purpose. Every token that
-the authorization server has given begins with a word that is then searched for in everything that the run has left or said."""
+"""Canary tokens: a long random run of calls by people who are connected or not, with tools that leak on purpose. Every
+token that the authorization server has given begins with a word that is then searched for in everything that the run has left or
+said, and names its account. What each handler was given is noted, and compared outside of it with who was to have it."""
 
 import asyncio
 import json
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.identity.authorization_server import SECRET, AuthorizationServer
-from tests.identity.kit import connected, connections
+from tests.identity.kit import BACK, HANDED_OUT, connections, consent
 from tests.runtime.kit import Tools, reading, writing
 
 from handrail import Call
@@ -24,15 +25,17 @@ from handrail.testing import PlayedModel
 
 CANARY = "canary-"
 PEOPLE = tuple(f"person{n}" for n in range(8))
+_TURN_CALLS = 10
 LEAKY = """
 import logging
 from handrail import ToolError
+from tests.identity.kit import HANDED_OUT
 
 
 async def execute(args, ctx):
     token = await ctx.secrets.token("example")
-    assert f"-{ctx.user}-" in token, "another person's token"
-    way = args["q"].split()[0]
+    way, _, person = args["q"].split()
+    HANDED_OUT.append((person, ctx.user, token))
     if way == "result":
         return {"ok": True, "data": {"token": token, token: [f"Bearer {token}"]}, "meta": {"of": token}}
     if way == "raise":
@@ -76,6 +79,16 @@ class Finder(logging.Handler):
         self.setFormatter(logging.Formatter("%(message)s"))
         self.found: list[str] = []
         self.seen = Counter[str]()
+        self.mixed_up: list[str] = []
+        self.handed_out = 0
+
+    def compare(self) -> None:
+        """What handlers were given, with who was to have it."""
+        self.handed_out += len(HANDED_OUT)
+        for person, user, token in HANDED_OUT:
+            if not (user == person and f"-{person}-" in token):
+                self.mixed_up.append(f"a call of {person} ran for {user} with {token}")
+        HANDED_OUT.clear()
 
     def emit(self, record: logging.LogRecord) -> None:
         if not record.name.startswith("authlib"):  # the authorization server's own, which knows its tokens
@@ -129,21 +142,28 @@ async def play(folder: Path, server: AuthorizationServer, finder: Finder, *, cal
     async with Runtime(tools.build(), store=store, connections=made, audit=folder / "audit", policy=policy) as runtime:
         sessions = {person: await runtime.open_session(user=person) for person in PEOPLE}
         listeners = [asyncio.create_task(_listen(session, finder)) for session in sessions.values()]
-        for done in range(0, calls, 20):
-            await _change(made, server, chance)
-            person = chance.choice(PEOPLE)
+
+        async def turn(person: str, done: int) -> None:
             wishes = [
-                Call(chance.choice(("reads", "writes")), {"q": f"{chance.choice(WAYS)} {done + n}"}, f"c{done + n}")
-                for n in range(20)
+                Call(chance.choice(("reads", "writes")), {"q": f"{chance.choice(WAYS)} {n} {person}"}, f"c{n}")
+                for n in range(done, done + _TURN_CALLS)
             ]
             if chance.random() < 0.1:
                 await _through_a_model(runtime, sessions[person], wishes, finder, f"m{done}")
-            else:
-                await sessions[person].begin_turn(f"m{done}")
-                for answer in await sessions[person].call_many(wishes):
-                    finder.look("envelope", answer.to_dict())
-                    outcomes["ok" if answer.error is None else answer.error.type.value] += 1
-                await sessions[person].end_turn()
+                return
+            await sessions[person].begin_turn(f"m{done}")
+            for answer in await sessions[person].call_many(wishes):
+                finder.look("envelope", answer.to_dict())
+                outcomes["ok" if answer.error is None else answer.error.type.value] += 1
+            await sessions[person].end_turn()
+
+        for begun in range(0, calls, _TURN_CALLS * len(PEOPLE)):
+            # Everybody at once, and each may connect or disconnect while their calls run.
+            await asyncio.gather(
+                *(_change(made, server, person, chance) for person in PEOPLE),
+                *(turn(person, begun + number * _TURN_CALLS) for number, person in enumerate(PEOPLE)),
+            )
+            finder.compare()
         finder.look("metrics", runtime.metrics.to_json())
         for listener in listeners:
             listener.cancel()
@@ -151,7 +171,11 @@ async def play(folder: Path, server: AuthorizationServer, finder: Finder, *, cal
     for path in folder.rglob("*"):
         if path.is_file() and "project" not in path.relative_to(folder).parts:
             finder.look("file", path.read_bytes().decode("latin-1"))
+    print(f"{calls} calls, {finder.handed_out} tokens handed out, {len(server.tokens)} made: {dict(outcomes)}; looked at "
+          f"{dict(finder.seen)}; {len(finder.found)} found, {len(finder.mixed_up)} mixed up")  # fmt: skip
+    assert finder.mixed_up == []
     assert finder.found == []
+    assert finder.handed_out > calls // 4
     assert outcomes["ok"] > calls // 5, outcomes
     assert min(outcomes["AUTH"], outcomes["INTERNAL"], outcomes["TRANSIENT"]) > calls // 50, outcomes
     assert min(finder.seen[kind] for kind in ("log", "event", "envelope", "prompt", "metrics", "file")) > 0, finder.seen
@@ -174,13 +198,12 @@ async def _through_a_model(
     finder.look("prompt", *(repr(request) for request in model.requests))
 
 
-async def _change(made: Connections, server: AuthorizationServer, chance: random.Random) -> None:
+async def _change(made: Connections, server: AuthorizationServer, person: str, chance: random.Random) -> None:
     """Now and then somebody connects, with a token that ends at once or later, or disconnects."""
-    person, what = chance.choice(PEOPLE), chance.random()
+    what = chance.random()
     if what < 0.15:
-        server.life = chance.choice((30, 3600))
-        server.account = person
-        await connected(made, person)
-        server.life = 3600
+        begun = await made.begin("", person, "example", redirect_uri=BACK, browser="b")
+        server.life, server.account = chance.choice((30, 3600, 3600)), person
+        await made.complete(consent(begun.url), redirect_uri=BACK, browser="b")
     elif what < 0.2:
         await made.disconnect("", person, "example")
