@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from handrail.errors import ConfigError, ErrorType, ToolError
-from handrail_reference.services.calendar.remote import Maybe, RemoteThreads, bounded, is_certain, transient
+from handrail_reference.services.calendar.remote import Line, Maybe, RemoteThreads, bounded, is_certain, transient
 from handrail_reference.services.meetings import Meeting
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class ZoomMeetings:
         self._lock = threading.Lock()
         self._token, self._until = "", 0.0
         self._threads = RemoteThreads("zoom", timeout * 2)
-        self._opener = urllib.request.build_opener(_StayAtZoom)
+        self._opener = urllib.request.build_opener(_StayAtZoom, _Noting)
 
     async def close(self) -> None:
         await self._threads.close()
@@ -172,26 +172,26 @@ class ZoomMeetings:
         return None
 
     async def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
-        return await self._threads.run(lambda: self._request(method, path, body))
+        return await self._threads.run(lambda line: self._request(line, method, path, body))
 
-    def _request(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, Any]:
-        headers = {"Authorization": f"Bearer {self._access_token()}", "Content-Type": "application/json"}
+    def _request(self, line: Line, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {self._access_token(line)}", "Content-Type": "application/json"}
         status, answer = self._exchange(
-            method, f"{self._api}{path}", None if body is None else json.dumps(body), headers
+            line, method, f"{self._api}{path}", None if body is None else json.dumps(body), headers
         )
         if status == 401:
             with self._lock:
                 self._until = 0.0  # taken back early; the next request asks for another
         return status, answer
 
-    def _access_token(self) -> str:
+    def _access_token(self, line: Line) -> str:
         with self._lock:
             if self._clock() < self._until:
                 return self._token
             query = urlencode({"grant_type": "account_credentials", "account_id": self._account})
             try:
                 status, answer = self._exchange(
-                    "POST", f"{self._oauth}/oauth/token?{query}", "", {"Authorization": f"Basic {self._login}"}
+                    line, "POST", f"{self._oauth}/oauth/token?{query}", "", {"Authorization": f"Basic {self._login}"}
                 )
             except Maybe as doubt:
                 raise doubt.why from None  # a token that nobody got harms nobody
@@ -203,9 +203,12 @@ class ZoomMeetings:
             self._token, self._until = token, self._clock() + max(seconds - _EARLY, 1.0)
             return token
 
-    def _exchange(self, method: str, url: str, body: str | None, headers: Mapping[str, str]) -> tuple[int, Any]:
+    def _exchange(
+        self, line: Line, method: str, url: str, body: str | None, headers: Mapping[str, str]
+    ) -> tuple[int, Any]:
         data = None if body is None else body.encode()
         request = urllib.request.Request(url, data, dict(headers), method=method)  # noqa: S310  # checked at the start
+        request.line = line  # type: ignore[attr-defined]
         try:
             with self._opener.open(request, timeout=self._timeout) as answer:
                 return answer.status, _parsed(answer.read(_MAX_BYTES + 1), answer.status)
@@ -237,6 +240,27 @@ def _explanation(error: urllib.error.HTTPError) -> Any:
 
 def _is_for(uid: str, meeting: Mapping[str, Any]) -> bool:
     return _reference(uid) in str(meeting.get("agenda", ""))
+
+
+class _Noting(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Notes the socket of a request on its line."""
+
+    def http_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(_noted(HTTPConnection, req), req)
+
+    def https_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(_noted(HTTPSConnection, req), req)
+
+
+def _noted(kind: type[HTTPConnection], request: Any) -> Callable[..., HTTPConnection]:
+    class Noted(kind):  # type: ignore[misc,valid-type]
+        def connect(self) -> None:
+            super().connect()
+            # The one that is connected: once an answer has begun, the connection knows it no more.
+            opened = self.sock
+            request.line.uses(lambda: [opened])
+
+    return Noted
 
 
 def _reference(uid: str) -> str:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 from handrail.errors import ConfigError, ErrorType, ToolError
-from handrail_reference.services.calendar.remote import Maybe, RemoteThreads, bounded, is_certain, transient
+from handrail_reference.services.calendar.remote import Line, Maybe, RemoteThreads, bounded, is_certain, transient
 
 if TYPE_CHECKING:
     from caldav.davclient import DAVClient
@@ -21,6 +22,7 @@ _GATEWAY = (502, 504)
 _NO_ANSWER = "The calendar server does not answer."
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _MAX_BYTES = 32 * 1024 * 1024
+_OPENED = "handrail_connections"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +90,18 @@ class CalDavClient:
 
     async def send(self, method: str, url: str, body: str = "", headers: Mapping[str, str] | None = None) -> DavAnswer:
         """The answer, whatever its status, unless it says that nothing was done: that is a `ToolError`, or `Maybe` in doubt."""
-        answer = await self._workers.run(lambda: self._request(method, url, body, dict(headers or {})))
+        answer = await self._workers.run(lambda line: self._request(line, method, url, body, dict(headers or {})))
         failure = _failure(answer)
         if failure is None:
             return answer
         raise _refusal(answer.status, failure)
 
-    def _request(self, method: str, url: str, body: str, headers: dict[str, str]) -> DavAnswer:
+    def _request(self, line: Line, method: str, url: str, body: str, headers: dict[str, str]) -> DavAnswer:
         from caldav.lib import error  # noqa: PLC0415  # an extra
         from caldav.lib.http_sync import requests  # noqa: PLC0415  # whichever HTTP library it uses
 
         client = self._client()
+        line.uses(lambda: _sockets(client))
         is_usable = True
         try:
             found = client.request(url, method, body, headers)
@@ -136,7 +139,33 @@ class CalDavClient:
         try:
             return self._idle.get_nowait()
         except queue.Empty:
-            return self._open()
+            return _noting_connections(self._open())
+
+
+def _sockets(client: DAVClient) -> list[Any]:
+    opened = getattr(client, _OPENED, ())
+    return [one.sock for one in tuple(opened) if getattr(one, "sock", None) is not None]
+
+
+def _noting_connections(client: DAVClient) -> DAVClient:
+    """The library tells of no connection that is in use, so each is noted when it is made."""
+    opened: WeakSet[Any] = WeakSet()
+    setattr(client, _OPENED, opened)
+    for adapter in client.session.adapters.values():
+        pools = adapter.poolmanager  # type: ignore[attr-defined]
+        pools.pool_classes_by_scheme = {
+            scheme: _noting(pool, opened) for scheme, pool in pools.pool_classes_by_scheme.items()
+        }
+    return client
+
+
+def _noting(pool: Any, opened: WeakSet[Any]) -> Any:
+    class Noted(pool.ConnectionCls):  # type: ignore[misc]
+        def connect(self) -> None:
+            opened.add(self)
+            super().connect()
+
+    return type(pool.__name__, (pool,), {"ConnectionCls": Noted})
 
 
 def _refusal(status: int, failure: ToolError) -> DavRefusal | Maybe:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from handrail.errors import ConfigError, ErrorType, ToolError
 from handrail_reference.services.calendar.port import Caller
-from handrail_reference.services.calendar.remote import Maybe, RemoteThreads, bounded, is_certain, transient
+from handrail_reference.services.calendar.remote import Line, Maybe, RemoteThreads, bounded, is_certain, transient
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
@@ -104,20 +104,20 @@ class GoogleClient:
         try:
             credentials = await self._source(caller)
             try:
-                return await self._threads.run(lambda: self._execute(request, credentials, etag))
+                return await self._threads.run(lambda line: self._execute(line, request, credentials, etag))
             except _SignInRefused:
                 if not isinstance(self._source, PersonalTokens):
                     raise
                 # Taken back before its time: nothing was done, and the person may have another.
                 await self._source.refused(caller, str(credentials.token))
                 fresh = await self._source(caller)
-                return await self._threads.run(lambda: self._execute(request, fresh, etag))
+                return await self._threads.run(lambda line: self._execute(line, request, fresh, etag))
         except (_SignInRefused, _ScopeRefused):
             if isinstance(self._source, PersonalTokens):
                 self._source.ask_to_connect(caller)
             raise
 
-    def _execute(self, request: Any, credentials: Credentials, etag: str) -> tuple[int, Mapping[str, Any]]:
+    def _execute(self, line: Line, request: Any, credentials: Credentials, etag: str) -> tuple[int, Mapping[str, Any]]:
         from googleapiclient.errors import Error as LibraryError  # noqa: PLC0415
         from googleapiclient.errors import HttpError  # noqa: PLC0415
         from googleapiclient.http import httplib2  # noqa: PLC0415
@@ -126,6 +126,7 @@ class GoogleClient:
         if etag:
             request.headers["If-Match"] = f'"{etag}"'
         http = self._http()
+        line.uses(lambda: [one.sock for one in tuple(http.connections.values()) if one.sock is not None])
         is_usable = True
         try:
             answer = request.execute(http=http)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
@@ -17,6 +19,7 @@ from handrail_reference.services.calendar.port import Busy, OutcomeUnknown
 T = TypeVar("T")
 _THREADS = 8
 _MAX_WAITING = 64
+_CUT_SECONDS = 0.25
 MAX_RETRY_AFTER = 3600.0
 
 
@@ -51,22 +54,43 @@ async def twice(send: Callable[[], Awaitable[T]]) -> T:
         raise Maybe(error) from None
 
 
+class Line:
+    """The connections that a request uses. A library has a time-out for each read, so a service that sends a byte now and then
+    would keep its thread for ever; one whose line is cut ends."""
+
+    def __init__(self) -> None:
+        self._sockets: list[Callable[[], Iterable[Any]]] = []
+
+    def uses(self, sockets: Callable[[], Iterable[Any]]) -> None:
+        """What gives the sockets that are open at the moment."""
+        self._sockets.append(sockets)
+
+    def cut(self) -> None:
+        for opened in tuple(self._sockets):
+            for one in opened():
+                with suppress(OSError):  # not connected, or gone
+                    # Not the method of a TLS socket, which forgets its state while another thread reads with it.
+                    socket.socket.shutdown(one, socket.SHUT_RDWR)
+
+
 class RemoteThreads:
-    """Threads for a library that waits. What takes longer than its time is given up, and its thread ends by itself."""
+    """Threads for a library that waits. What takes longer than its time is given up, and its connection is cut."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"handrail-{name}")
         self._seconds = seconds
         self._waiting = 0
         self._closed = False
+        self._cutting: set[asyncio.Task[None]] = set()
 
-    async def run(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[Line], T]) -> T:
         if self._closed:
             raise closed()
         if self._waiting >= _MAX_WAITING:
             raise overloaded()
         self._waiting += 1
-        submitted = self._pool.submit(work)
+        line = Line()
+        submitted = self._pool.submit(work, line)
         try:
             future = asyncio.wrap_future(submitted)
             future.add_done_callback(_seen)
@@ -77,13 +101,25 @@ class RemoteThreads:
         except TimeoutError:
             if submitted.cancel():
                 raise overloaded() from None
+            cutting = asyncio.get_running_loop().create_task(_cut(line, submitted))
+            self._cutting.add(cutting)
+            cutting.add_done_callback(self._cutting.discard)
             raise Maybe(transient("The calendar service does not answer in time.")) from None
         finally:
             self._waiting -= 1
 
     async def close(self) -> None:
         self._closed = True
+        for cutting in self._cutting:
+            cutting.cancel()
         await asyncio.to_thread(self._pool.shutdown, wait=False, cancel_futures=True)
+
+
+async def _cut(line: Line, working: Future[Any]) -> None:
+    # Again and again: a library may connect anew.
+    while not working.done():
+        line.cut()
+        await asyncio.sleep(_CUT_SECONDS)
 
 
 async def read(work: Callable[[], Any]) -> Any:
