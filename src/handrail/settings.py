@@ -161,6 +161,10 @@ class Settings:
     """Scopes that a token must have."""
     mcp_user_claim: str = "sub"
     """The claim of a token that names the user."""
+    mcp_roles_claim: str = "roles"
+    """The claim of a token that names the user's roles; empty: none are taken from it."""
+    mcp_tenant_claim: str = ""
+    """The claim of a token that names the user's tenant; empty: there are none."""
     mcp_task_tools: tuple[str, ...] = ()
     """Tools whose calls are always tasks; a client that knows no tasks cannot make them."""
     mcp_prompts: tuple[str, ...] = ()

@@ -11,7 +11,8 @@ __all__ = ["issuer"]
 
 
 async def test_a_token_opens_mcp_alone_and_a_refusal_says_who_gives_tokens(tmp_path: Path, issuer: str) -> None:
-    with served(project(tmp_path), HANDRAIL_MCP_ISSUER=issuer, HANDRAIL_MCP_RESOURCE=RESOURCE) as server:
+    settings = {"HANDRAIL_MCP_ISSUER": issuer, "HANDRAIL_MCP_RESOURCE": RESOURCE, "HANDRAIL_MCP_SCOPES": "tools"}
+    with served(project(tmp_path), **settings) as server:
         headers = {
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": "2026-07-28",
@@ -36,5 +37,8 @@ async def test_a_token_opens_mcp_alone_and_a_refusal_says_who_gives_tokens(tmp_p
                 refused = await post(client, wrong)
                 assert refused.status_code == 401
                 assert "/.well-known/oauth-protected-resource/mcp" in refused.headers["www-authenticate"]
+            narrow = await post(client, token(issuer, scope="other"))
+            assert narrow.status_code == 403
+            assert 'error="insufficient_scope", scope="tools"' in narrow.headers["www-authenticate"]
             evil = await client.post(server.mcp, json=body, headers={**headers, "Origin": "https://evil.example.com"})
             assert evil.status_code == 403

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from handrail.contract.errors import ConfigError
 
@@ -175,6 +175,15 @@ def check_secret(config: ConnectionConfig) -> None:
             f"[connections.{config.name}] takes its secret from the environment variable "
             f'"{config.client_secret_env}", which is not set.'
         )
+
+
+def metadata_addresses(issuer: str) -> list[str]:
+    """Where an authorization server describes itself: RFC 8414, OpenID Connect, and as many with a path do it."""
+    parts = urlsplit(issuer)
+    path = parts.path.rstrip("/")
+    names = ("oauth-authorization-server", "openid-configuration")
+    places = [urlunsplit((parts.scheme, parts.netloc, f"/.well-known/{name}{path}", "", "")) for name in names]
+    return [*places, *(f"{issuer.rstrip('/')}/.well-known/{name}" for name in reversed(names) if path)]
 
 
 def is_safe_address(text: str) -> bool:

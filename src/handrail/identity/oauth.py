@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from handrail.contract.credentials import AuthorizationRefused, AuthorizationUnavailable
 from handrail.identity.bounded_request import RequestFailed, request
-from handrail.identity.config import ConnectionConfig, is_safe_address
+from handrail.identity.config import ConnectionConfig, is_safe_address, metadata_addresses
 
 _MAX_ANSWER_BYTES = 256 * 1024
 _SECONDS = 20.0
@@ -29,7 +29,6 @@ _CODE = re.compile(r"[a-z_]{1,64}")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
 _MAX_LIFE = 10 * 366 * 86_400.0
 _DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
-_WELL_KNOWN = ("oauth-authorization-server", "openid-configuration")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,14 +120,7 @@ class OAuthClient:
     async def metadata(self) -> Mapping[str, Any]:
         """The issuer's own description; refused if it is another issuer's."""
         issuer = self.config.issuer
-        parts = urlsplit(issuer)
-        path = parts.path.rstrip("/")
-        places = [
-            urlunsplit((parts.scheme, parts.netloc, f"/.well-known/{name}{path}", "", "")) for name in _WELL_KNOWN
-        ]
-        if path:
-            places.append(f"{issuer.rstrip('/')}/.well-known/{_WELL_KNOWN[1]}")
-        for place in places:
+        for place in metadata_addresses(issuer):
             status, found = await self._ask("GET", place)
             if status == 200 and found is not None:
                 if found.get("issuer") != issuer:

@@ -1,4 +1,5 @@
-"""Signed tokens of people: a JWT is checked with the keys of its issuer (a JWKS, in a file or at an address) or a shared secret.
+"""Signed tokens of people: a JWT is checked with the keys of its issuer (a JWKS, in a file, at an address, or where the issuer
+says) or a shared secret. `[identity]` and the OAuth of `[mcp]` both use it.
 
 What a token says of its user is believed only if its signature, issuer, audience and times are right. Keys are cached; a token
 whose key is not known makes them be fetched again, so that an issuer may rotate them. A key that is gone or expired is refused.
@@ -14,9 +15,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
-from urllib.parse import urlsplit
 
 from handrail.contract.errors import ConfigError, UsageError, missing_extra
+from handrail.identity.config import is_safe_address, metadata_addresses
 
 _log = logging.getLogger("handrail.identity")
 MAX_TOKEN = 8_192
@@ -30,7 +31,6 @@ _AGAIN_SECONDS = 10.0
 _STALE_SECONDS = 3_600.0
 """So long keys are used after their time if the issuer cannot be reached."""
 _SHORTEST_SECRET = 32
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _FAMILIES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 SYMMETRIC = ("HS256", "HS384", "HS512")
@@ -38,6 +38,11 @@ SYMMETRIC = ("HS256", "HS384", "HS512")
 
 class TokenNotBelieved(UsageError):
     """A token that is not believed; the message says why, and never what is in it."""
+
+    def __init__(self, message: str, *, scope: str = "") -> None:
+        super().__init__(message)
+        self.scope = scope
+        """The one that it lacks, if that is all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,10 @@ class TokenRules:
     """A file, or an address."""
     secret: str = field(default="", repr=False)
     """Shared with the issuer; in the place of a JWKS."""
+    discovery: bool = False
+    """The issuer's metadata (RFC 8414, OpenID Connect) says where its JWKS is."""
+    scopes: tuple[str, ...] = ()
+    """What a token must have been granted."""
     algorithms: tuple[str, ...] = ()
     user_claim: str = "sub"
     roles_claim: str = "roles"
@@ -59,7 +68,7 @@ class TokenRules:
     cache_seconds: int = 300
 
     def __post_init__(self) -> None:
-        if bool(self.jwks) == bool(self.secret):
+        if bool(self.jwks) + bool(self.secret) + self.discovery != 1:
             raise ConfigError(
                 "[identity] needs either `jwks` or a shared secret (HANDRAIL_IDENTITY_SECRET), and not both."
             )
@@ -74,12 +83,10 @@ class TokenRules:
         for name in self.algorithms:
             if name not in possible:
                 raise ConfigError(f'"algorithms" in [identity] has "{name}"; possible are {", ".join(possible)}.')
-        if is_address(self.jwks):
-            parts = urlsplit(self.jwks)
-            if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
-                raise ConfigError(
-                    '"jwks" in [identity] must be an https address: whoever changes the keys on the way is believed.'
-                )
+        if is_address(self.jwks) and not is_safe_address(self.jwks):
+            raise ConfigError(
+                '"jwks" in [identity] must be an https address: whoever changes the keys on the way is believed.'
+            )
 
     @property
     def accepted(self) -> tuple[str, ...]:
@@ -95,6 +102,8 @@ class TokenUser:
     tenant: str
     organisation: str
     expires: float
+    client: str = ""
+    """The program that the token was made for, where it says so."""
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -121,7 +130,19 @@ class TokenChecker:
         self._rules = rules
         self._roles = frozenset(roles)
         self._now = now
-        self._keys = IssuerKeys(rules.jwks, rules.cache_seconds, now) if rules.jwks else None
+        source = "" if rules.discovery else rules.jwks
+        issuer = rules.issuer if rules.discovery else ""
+        self._keys = None if rules.secret else IssuerKeys(source, rules.cache_seconds, now, issuer=issuer)
+
+    def names_issuer(self, token: str) -> bool:
+        """Whether it says that this issuer has made it; whether that is true, `check` finds out. Others may know it."""
+        if len(token) > MAX_TOKEN:
+            return False
+        try:
+            claims = self._jwt.decode(token, options={"verify_signature": False})
+        except self._jwt.PyJWTError:
+            return False
+        return bool(claims.get("iss") == self._rules.issuer)
 
     async def check(self, token: str) -> TokenUser:
         """Whom the token speaks for; `TokenNotBelieved` with one sentence if it is not believed."""
@@ -177,7 +198,13 @@ class TokenChecker:
         user = _claim(claims, rules.user_claim)
         if not isinstance(user, str) or not user.strip() or not user.isprintable() or len(user) > _MAX_NAME:
             raise TokenNotBelieved(f'The token does not name its user in "{rules.user_claim}".')
+        scope, client = claims.get("scope", ""), claims.get("client_id") or claims.get("azp")
+        granted = scope.split() if isinstance(scope, str) else ()
+        missing = next((one for one in rules.scopes if one not in granted), "")
+        if missing:
+            raise TokenNotBelieved(f'The token lacks the scope "{missing}".', scope=missing)
         return TokenUser(
+            client=client[:_MAX_NAME] if isinstance(client, str) and client.isprintable() else "",
             user=user,
             roles=self._known(_claim(claims, rules.roles_claim)),
             tenant=_name(claims, rules.tenant_claim),
@@ -193,10 +220,11 @@ class TokenChecker:
 
 
 class IssuerKeys:
-    """The keys of an issuer, from a file or an address, kept for a while."""
+    """The keys of an issuer, from a file or an address, kept for a while. Without a source, its metadata names one."""
 
-    def __init__(self, source: str, cache_seconds: float, now: Callable[[], float]) -> None:
+    def __init__(self, source: str, cache_seconds: float, now: Callable[[], float], *, issuer: str = "") -> None:
         self._source = source
+        self._issuer = issuer
         self._cache_seconds = cache_seconds
         self._now = now
         self._keys: list[Mapping[str, Any]] = []
@@ -247,29 +275,40 @@ class IssuerKeys:
                 self._keys = _keys_in(await self._read())
                 self._read_at = self._now()
             except (OSError, ValueError) as error:
-                _log.warning("The keys of [identity] cannot be read: %s", error)
+                _log.warning("The keys of the tokens' issuer cannot be read: %s", error)
 
     async def _read(self) -> bytes:
-        if not is_address(self._source):
-            return await asyncio.to_thread(_read_file, Path(self._source))
-        import httpx2  # noqa: PLC0415  # an extra
+        source = self._source or await self._discovered()
+        if not is_address(source):
+            return await asyncio.to_thread(_read_file, Path(source))
+        status, body = await _fetched(source)
+        if status != 200:
+            raise ValueError(f"the address answers {status}")
+        return body
 
-        try:
-            async with (
-                httpx2.AsyncClient(timeout=_FETCH_SECONDS, follow_redirects=False) as http,
-                asyncio.timeout(_FETCH_SECONDS),
-                http.stream("GET", self._source, headers={"accept": "application/json"}) as answer,
-            ):
-                if answer.status_code != 200:
-                    raise ValueError(f"the address answers {answer.status_code}")
-                body = b""
-                async for part in answer.aiter_bytes():
-                    body += part
-                    if len(body) > _MAX_JWKS_BYTES:
-                        raise ValueError("the answer is too long")
-                return body
-        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
-            raise OSError(f"{type(error).__name__} at the address") from None
+    async def _discovered(self) -> str:
+        """Where the issuer's metadata says that its keys are."""
+        for address in metadata_addresses(self._issuer):
+            status, body = await _fetched(address)
+            found = _document_in(body) if status == 200 else {}
+            if not found:
+                continue
+            if str(found.get("issuer", "")).rstrip("/") != self._issuer.rstrip("/"):
+                raise ValueError("the issuer describes itself as another one")
+            source = found.get("jwks_uri")
+            if not isinstance(source, str) or not is_safe_address(source):
+                raise ValueError("the issuer names no address of keys that can be used")
+            return source
+        raise ValueError("the issuer has no description")
+
+
+async def _fetched(address: str) -> tuple[int, bytes]:
+    from handrail.identity.bounded_request import RequestFailed, request  # noqa: PLC0415  # an extra
+
+    try:
+        return await request("GET", address, seconds=_FETCH_SECONDS, max_bytes=_MAX_JWKS_BYTES)
+    except RequestFailed as error:
+        raise ValueError(str(error)) from None
 
 
 def is_address(source: str) -> bool:
@@ -289,14 +328,18 @@ def _read_file(path: Path) -> bytes:
 def _keys_in(raw: bytes) -> list[Mapping[str, Any]]:
     if len(raw) > _MAX_JWKS_BYTES:
         raise ValueError("a JWKS has at most 1 MiB")
+    keys = _document_in(raw).get("keys")
+    if not isinstance(keys, list):
+        raise ValueError('it has no list "keys"')
+    return [key for key in keys[:_MAX_KEYS] if isinstance(key, dict)]
+
+
+def _document_in(raw: bytes) -> dict[str, Any]:
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError):
         raise ValueError("it is no JSON") from None
-    keys = document.get("keys") if isinstance(document, dict) else None
-    if not isinstance(keys, list):
-        raise ValueError('it has no list "keys"')
-    return [key for key in keys[:_MAX_KEYS] if isinstance(key, dict)]
+    return document if isinstance(document, dict) else {}
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> Any:

@@ -11,24 +11,29 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from handrail.mcp.server.options import McpOptions, TokenRefused
-from handrail.mcp.server.tokens import AccessTokens
+from handrail.identity.tokens import TokenChecker, TokenNotBelieved
+from handrail.mcp.server.options import McpOptions
 
 RESOURCE = "https://tools.example.com/mcp"
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 OTHER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
+SHOWN = {**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key())), "kid": "k1", "alg": "RS256"}
+CHANGED: dict[str, Any] = {}
+"""Pages of the issuer that a test has replaced."""
+
+
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[str]:
-    shown = {**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key())), "kid": "k1", "alg": "RS256"}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             address = f"http://127.0.0.1:{self.server.server_address[1]}"
             pages: dict[str, Any] = {
                 "/.well-known/oauth-authorization-server": {"issuer": address, "jwks_uri": f"{address}/jwks"},
-                "/jwks": {"keys": [shown]},
+                "/jwks": {"keys": [SHOWN]},
+                **CHANGED,
             }
             body = json.dumps(pages.get(self.path, {})).encode()
             self.send_response(200 if self.path in pages else 404)
@@ -46,6 +51,10 @@ def issuer() -> Iterator[str]:
     server.server_close()
 
 
+def checker(issuer: str, **options: Any) -> TokenChecker:
+    return TokenChecker(McpOptions(issuer=issuer, resource=RESOURCE, **options).token_rules())
+
+
 def token(issuer: str, key: Any = KEY, algorithm: str = "RS256", **changes: Any) -> str:
     claims = {"iss": issuer, "aud": RESOURCE, "sub": "ana", "client_id": "desk", "scope": "tools other"}
     whole = {**claims, "exp": int(time.time()) + 60, **changes}
@@ -55,11 +64,12 @@ def token(issuer: str, key: Any = KEY, algorithm: str = "RS256", **changes: Any)
 
 
 async def test_a_token_of_the_issuer_speaks_for_its_user(issuer: str) -> None:
-    tokens = AccessTokens(
-        McpOptions(issuer=issuer, resource=RESOURCE, scopes=("tools",), trusted_clients=("oauth:desk",))
-    )
-    who = await tokens.principal(token(issuer))
-    assert (who.user, who.client, who.is_trusted) == ("ana", "oauth:desk", True)
+    check = checker(issuer, scopes=("tools",), roles_claim="groups", tenant_claim="tid")
+    text = token(issuer, groups=["clerk"], tid="acme")
+    assert check.names_issuer(text)
+    assert not check.names_issuer(token("https://elsewhere.example.com"))
+    who = await check.check(text)
+    assert (who.user, who.client, who.roles, who.tenant) == ("ana", "desk", ("clerk",), "acme")
 
 
 @pytest.mark.parametrize(
@@ -77,13 +87,39 @@ async def test_a_token_of_the_issuer_speaks_for_its_user(issuer: str) -> None:
     ids=["audience", "issuer", "expired", "endless", "nobody", "scope", "signature", "shared secret"],
 )
 async def test_any_other_token_is_refused(issuer: str, changes: dict[str, Any]) -> None:
-    tokens = AccessTokens(McpOptions(issuer=issuer, resource=RESOURCE, scopes=("tools",)))
-    with pytest.raises(TokenRefused):
-        await tokens.principal(token(issuer, **changes))
+    with pytest.raises(TokenNotBelieved) as refused:
+        await checker(issuer, scopes=("tools",)).check(token(issuer, **changes))
+    assert refused.value.scope == ("tools" if "scope" in changes else "")
 
 
 async def test_what_is_no_token_is_refused(issuer: str) -> None:
-    tokens = AccessTokens(McpOptions(issuer=issuer, resource=RESOURCE))
+    check = checker(issuer)
     for text in ("", "a.b.c", "x" * 20_000):
-        with pytest.raises(TokenRefused):
-            await tokens.principal(text)
+        assert not check.names_issuer(text)
+        with pytest.raises(TokenNotBelieved):
+            await check.check(text)
+
+
+PLACE = "/.well-known/oauth-authorization-server"
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        {"/jwks": {"keys": [{**SHOWN, "exp": 1}]}},
+        {"/jwks": {"keys": [SHOWN], "padding": "x" * 2_000_000}},
+        {"/jwks": [SHOWN]},
+        {PLACE: {"issuer": "https://elsewhere.example.com"}},
+        {PLACE: {"issuer": "ISSUER", "jwks_uri": "http://elsewhere.example.com/jwks"}},
+        {PLACE: {"issuer": "ISSUER"}},
+        {PLACE: []},
+    ],
+    ids=["key expired", "too long", "no object", "another issuer", "open address", "no address", "no description"],
+)
+async def test_keys_that_cannot_be_trusted_are_not_used(
+    issuer: str, pages: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path, page in json.loads(json.dumps(pages).replace("ISSUER", issuer)).items():
+        monkeypatch.setitem(CHANGED, path, page)
+    with pytest.raises(TokenNotBelieved, match=r"key|keys"):
+        await checker(issuer).check(token(issuer))

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -19,6 +19,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Message, Receive, Scope, Send
 
 from handrail.contract.keys import Key
+from handrail.identity.tokens import TokenChecker
 from handrail.mcp.server.governed_calls import CallKey
 from handrail.mcp.server.live_calls import RequestContext
 from handrail.mcp.server.options import McpOptions, Principal
@@ -26,10 +27,9 @@ from handrail.mcp.server.protocol import McpEndpoint
 from handrail.mcp.server.tool_calls import McpToolCalls
 from handrail.runtime.core import RuntimeCore
 
-if TYPE_CHECKING:
-    from handrail.mcp.server.tokens import AccessTokens
-
 PATH = "/mcp"
+OAUTH = "oauth:"
+"""Begins the name under which a client of the authorization server asks."""
 _PRINCIPAL, _WRITTEN = "handrail.principal", "handrail.written"
 _DRAIN_SECONDS = 20.0
 _TOO_LARGE = 413
@@ -44,11 +44,7 @@ class McpHttp:
         self, runtime: RuntimeCore, options: McpOptions, *, version: str = "", max_body_bytes: int = 4 * 1024 * 1024
     ) -> None:
         self.options = options
-        self.tokens: AccessTokens | None = None
-        if options.issuer:
-            from handrail.mcp.server.tokens import AccessTokens  # noqa: PLC0415  # needs another extra
-
-            self.tokens = AccessTokens(options)
+        self.tokens = TokenChecker(options.token_rules()) if options.issuer else None
         self._endpoint = McpEndpoint(runtime, options, self)
         self._server = self._endpoint.server(version=version)
         # Stated here, because the session manager asks for them without saying what changes.
@@ -78,12 +74,9 @@ class McpHttp:
         await self._manager.handle_request(scope, receive, watched)
 
     def _who(self, scope: Scope) -> Principal:
-        state = scope.get("state") or {}
-        found = state.get("principal")
-        if isinstance(found, Principal):
-            return found
-        key: Key = state["key"]
-        client = f"key:{key.name}"
+        key: Key = scope["state"]["key"]
+        # Tokens end and keys do not: a key that is called so passes for no client of the authorization server.
+        client = key.name if key.expires and key.name.startswith(OAUTH) else f"key:{key.name}"
         trusted = key.name in self.options.trusted_clients
         return Principal(key.user, client, tenant=key.tenant, is_trusted=trusted, roles=key.roles)
 
@@ -131,7 +124,7 @@ class McpHttp:
         }
         return {**told, "scopes_supported": list(options.scopes)} if options.scopes else told
 
-    def challenge(self, scope: str | None = None) -> str:
+    def challenge(self, scope: str = "") -> str:
         """What a client without a right token is told."""
         if self.tokens is None:
             return 'Bearer realm="handrail"'

@@ -6,6 +6,7 @@ import getpass
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 
+from handrail.identity.tokens import TokenRules
 from handrail.settings import Settings
 
 MCP_CLIENT = "mcpClient"
@@ -23,6 +24,8 @@ class McpOptions:
     resource: str = ""
     scopes: tuple[str, ...] = ()
     user_claim: str = "sub"
+    roles_claim: str = "roles"
+    tenant_claim: str = ""
     task_tools: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
     resources: Mapping[str, str] = field(default_factory=dict)
@@ -46,6 +49,18 @@ class McpOptions:
         start = "" if known else str(settings.project)
         return cls(**values, console=address, console_project=start, present=present)
 
+    def token_rules(self) -> TokenRules:
+        """Which access tokens of the authorization server are believed."""
+        return TokenRules(
+            issuer=self.issuer,
+            audience=self.resource,
+            discovery=True,
+            scopes=self.scopes,
+            user_claim=self.user_claim,
+            roles_claim=self.roles_claim,
+            tenant_claim=self.tenant_claim,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
@@ -58,14 +73,6 @@ class Principal:
     is_trusted: bool = False
     """Whether this client shows what we ask to a person, and to no model."""
     roles: tuple[str, ...] = ()
-
-
-class TokenRefused(Exception):
-    """A token that is not taken; the message is for its sender. `scope`: one that it lacks."""
-
-    def __init__(self, message: str, *, scope: str | None = None) -> None:
-        super().__init__(message)
-        self.scope = scope
 
 
 def local_principal(options: McpOptions, user: str | None = None) -> Principal:

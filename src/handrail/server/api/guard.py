@@ -58,14 +58,16 @@ _ALLOWED_HEADERS = "authorization, content-type, last-event-id, x-session-token,
 class McpAccess(Protocol):
     """What the guard asks about clients of MCP."""
 
-    def challenge(self) -> str: ...
+    def challenge(self, scope: str = "") -> str:
+        """What a client is told whose token is not enough, or lacks this scope."""
+        ...
 
     def takes(self, token: str) -> bool:
         """Whether a token may be one of the authorization server's."""
         ...
 
-    async def principal(self, token: str) -> tuple[object, str]:
-        """Who a token speaks for, and under which name that counts; `HttpProblem` if it is not taken."""
+    async def key_of(self, token: str) -> Key:
+        """The key that such a token stands for; `TokenNotBelieved` with one sentence if it is not believed."""
         ...
 
 
@@ -167,39 +169,25 @@ class Guard:
     async def _authenticate(self, scope: Scope, path: str, headers: Headers) -> None:
         """Put who asks into the scope's state. MCP clients may come with a token of the authorization server as well."""
         mcp = self._mcp if path == MCP_PATH else None
-        state = scope.setdefault("state", {})
-        kind, _, secret = headers.get("authorization", "").partition(" ")
-        token = secret.strip()
-        if mcp is not None and kind.lower() == "bearer" and token.count(".") == 2 and mcp.takes(token):
-            client = scope.get("client")
-            try:
-                state["principal"], user = await mcp.principal(token)
-            except HttpProblem as problem:
-                wait = self._wrong.take(str(client[0]) if client else "")
-                if wait:
-                    raise HttpProblem(429, "Too many wrong tokens came from there.", retry_after=wait) from None
-                raise problem from None
-            state["key"] = None
-            wait = self._rates.take(f"token:{user}")
-            if wait:
-                raise HttpProblem(429, "This user has asked too often; wait a little.", retry_after=wait)
-            return
         try:
-            state["key"] = await self._authenticated(scope, headers)
+            key = await self._authenticated(scope, headers, mcp)
         except HttpProblem as problem:
             if mcp is not None and problem.status == 401:
                 raise HttpProblem(401, problem.message, challenge=mcp.challenge()) from None
             raise
+        scope.setdefault("state", {})["key"] = key
 
-    async def _authenticated(self, scope: Scope, headers: Headers) -> Key:
+    async def _authenticated(self, scope: Scope, headers: Headers, mcp: McpAccess | None) -> Key:
         kind, _, secret = headers.get("authorization", "").partition(" ")
-        key = self._keys.find(secret.strip()) if kind.lower() == "bearer" else None
-        wrong = "This server does not know that key; `handrail keys add NAME` makes one."
-        if key is None and self._tokens is not None and kind.lower() == "bearer" and looks_like_token(secret.strip()):
+        secret = secret.strip()
+        key = self._keys.find(secret) if kind.lower() == "bearer" else None
+        wrong, lacks = "This server does not know that key; `handrail keys add NAME` makes one.", ""
+        if key is None and kind.lower() == "bearer" and looks_like_token(secret):
+            check = mcp.key_of if mcp is not None and mcp.takes(secret) else self._tokens
             try:
-                key = await self._tokens(secret.strip())
+                key = await check(secret) if check is not None else None
             except TokenNotBelieved as refused:
-                wrong = str(refused)
+                wrong, lacks = str(refused), refused.scope
         if key is None:
             client = scope.get("client")
             wait = self._wrong.take(str(client[0]) if client else "")
@@ -208,7 +196,9 @@ class Guard:
                     f"Too many requests without a right key come from {client[0] if client else 'nowhere'}"
                 )
                 raise HttpProblem(429, "Too many requests without a right key came from there.", retry_after=wait)
-            if kind.lower() == "bearer" and secret.strip():
+            if mcp is not None and lacks:
+                raise HttpProblem(403, wrong, challenge=mcp.challenge(lacks))
+            if kind.lower() == "bearer" and secret:
                 raise HttpProblem(401, wrong)
             raise HttpProblem(401, "A key is needed: send the header `Authorization: Bearer KEY`.")
         wait = self._rates.take(key.hash)

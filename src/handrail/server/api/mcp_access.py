@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from handrail.mcp.server.http import PATH, McpHttp
-from handrail.mcp.server.options import TokenRefused
-from handrail.server.api.http import HttpProblem, answer
+from handrail.mcp.server.http import OAUTH, PATH, McpHttp
+from handrail.server.api.http import answer
+from handrail.server.keys import Key, key_of_token
 
 
 class McpRoutes:
@@ -25,18 +27,13 @@ class McpRoutes:
     async def _metadata(self, request: Request) -> Response:
         return answer(self.mcp.metadata())
 
-    def challenge(self) -> str:
-        return self.mcp.challenge()
+    def challenge(self, scope: str = "") -> str:
+        return self.mcp.challenge(scope)
 
     def takes(self, token: str) -> bool:
-        return self.mcp.tokens is not None and self.mcp.tokens.is_ours(token)
+        return self.mcp.tokens is not None and self.mcp.tokens.names_issuer(token)
 
-    async def principal(self, token: str) -> tuple[object, str]:
-        if self.mcp.tokens is None:
-            raise HttpProblem(401, "This server takes keys, and no tokens.", challenge=self.challenge())
-        try:
-            who = await self.mcp.tokens.principal(token)
-        except TokenRefused as refused:
-            status = 401 if refused.scope is None else 403
-            raise HttpProblem(status, str(refused), challenge=self.mcp.challenge(refused.scope)) from None
-        return who, f"{who.client} {who.user}"
+    async def key_of(self, token: str) -> Key:
+        assert self.mcp.tokens is not None  # `takes` was asked
+        who = await self.mcp.tokens.check(token)
+        return replace(key_of_token(self.mcp.options.issuer, who), name=f"{OAUTH}{who.client or 'unknown'}")
