@@ -1,7 +1,10 @@
 """Processes that tell each other what has changed; and what holds when they cannot."""
 
 import asyncio
-from contextlib import asynccontextmanager
+import os
+import resource
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -11,7 +14,7 @@ from tests.stores.values import claim, done, held, session
 
 from handrail.contract.store import Block, HoldState
 from handrail.stores import MemoryStore
-from handrail.stores.postgres import PostgresStore
+from handrail.stores.postgres import PostgresStore, heartbeat, wakeups
 
 
 @pytest.fixture
@@ -105,6 +108,77 @@ async def test_a_connection_that_is_cut_listens_again_and_whoever_waits_looks_fo
         await here.switch("pay", "off")
         async with asyncio.timeout(60):
             await changed
+
+
+@contextmanager
+def _many_descriptors():
+    """So many open files that every one that is opened next has a number above those that `select` takes."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as opened:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2_048, max(2_048, before[1])))
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        while (number := os.open(os.devnull, os.O_RDONLY)) < 1_024:
+            opened.callback(os.close, number)
+        opened.callback(os.close, number)
+        yield
+
+
+async def test_a_process_with_a_thousand_clients_is_woken_and_wakes_others(url):
+    with _many_descriptors():
+        async with two_stores(url) as (here, there):
+            await _listening(url, 2)
+            changed = there.changed()
+            await here.switch("pay", "off")
+            async with asyncio.timeout(60):
+                await changed
+
+
+async def test_a_thread_that_meets_what_nobody_foresaw_says_so_and_goes_on(url, monkeypatch, caplog):
+    monkeypatch.setattr(heartbeat, "_BEAT_SECONDS", 0.05)
+    async with two_stores(url) as (here, there):
+        await here.register_owner("o1")
+        await _listening(url, 2)
+        read = here._server_clock.read
+        exchange = here._wakeups._exchange
+        failed = SimpleNamespace(beats=0, exchanges=0)
+
+        def fail_to_read(db):
+            failed.beats += 1
+            if failed.beats < 3:
+                raise ValueError("a clock of wax")
+            read(db)
+
+        def fail_to_exchange(connection):
+            failed.exchanges += 1
+            if failed.exchanges < 3:
+                raise ValueError("a bell of wax")
+            exchange(connection)
+
+        monkeypatch.setattr(here._server_clock, "read", fail_to_read, raising=False)
+        monkeypatch.setattr(here._wakeups, "_exchange", fail_to_exchange)
+        here._tell("anything")
+        async with asyncio.timeout(60):
+            while failed.beats < 5 or failed.exchanges < 3:
+                await asyncio.sleep(0.01)
+        assert await there.owner_lives("o1")
+        await _listening(url, 2)
+        changed = there.changed("h1")
+        here._tell("h1")
+        async with asyncio.timeout(60):
+            await changed
+    assert "does not take the heartbeat (a clock of wax)" in caplog.text
+    assert "wakes nobody until it is back (a bell of wax)" in caplog.text
+
+
+async def test_what_a_server_that_is_away_is_not_told_is_bounded(url, monkeypatch):
+    store = PostgresStore(url)
+    await store.open()
+    monkeypatch.setattr(store._wakeups, "_exchange", lambda _: store._wakeups._ends.wait(60))
+    await _listening(url, 1)
+    for number in range(3 * wakeups._MAX_TOLD):
+        store._tell(str(number))
+    assert len(store._wakeups._told) == wakeups._MAX_TOLD
+    await store.close()
 
 
 async def test_more_changes_than_one_message_holds_are_all_told(url):

@@ -128,7 +128,7 @@ class Heartbeat:
                     for owner in self._owners:
                         self._take(owner)
                     self._write(list(self._owners))
-                except (psycopg.Error, HandrailError) as error:
+                except Exception as error:  # noqa: BLE001 - without this thread, others would take us for dead
                     # The others are told by what they wait for; here it is only noted.
                     _log.warning("%s does not take the heartbeat (%s)", self._title, first_line(error))
                     self._database.close()

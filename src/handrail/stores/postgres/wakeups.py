@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import select
+import selectors
 import socket
 import threading
 from collections import deque
@@ -19,13 +19,15 @@ from typing import Any
 
 import psycopg
 
-from handrail.contract.errors import HandrailError
 from handrail.stores.postgres.connection import PostgresDatabase, ReconnectingDatabase
 from handrail.stores.postgres.failures import first_line
 
 _log = logging.getLogger("handrail.stores")
 _CHANNEL = "handrail"
 _MAX_PAYLOAD = 7_900
+_MAX_TOLD = 10_000
+"""As many topics wait for a server that is away; then the oldest is dropped, which is no more than a hint."""
+_MAX_PAUSE_SECONDS = 2.0
 _LOOK_SECONDS = 5.0
 """A connection that died without a word is found out by asking it something this often."""
 
@@ -37,10 +39,10 @@ class Wakeups:
         """`listen` must have been done with each connection of `database`."""
         self._database = database
         self._title = title
-        self._told: deque[str] = deque()
+        self._told: deque[str] = deque(maxlen=_MAX_TOLD)
         self._waiting: dict[str | None, list[asyncio.Future[None]]] = {}
         self._guard = threading.Lock()
-        self._ends = False
+        self._ends = threading.Event()
         self._hears, self._bell = socket.socketpair()
         self._hears.setblocking(False)
         self._bell.setblocking(False)
@@ -62,7 +64,7 @@ class Wakeups:
         return future
 
     def stop(self) -> None:
-        self._ends = True
+        self._ends.set()
         self._ring()
         self._thread.join(_LOOK_SECONDS)
         self._database.close()
@@ -76,26 +78,29 @@ class Wakeups:
             self._bell.send(b"!")
 
     def _work(self) -> None:
-        away = False
-        while not self._ends:
+        pause = 0.0
+        while not self._ends.wait(pause):
             try:
                 if not self._database.is_open:
                     self._database.get()
                     self._wake_all()  # nobody knows what was missed
                 self._exchange(self._database.get().connection)
-                away = False
-            except (psycopg.Error, HandrailError, OSError) as error:
+                pause = 0.0
+            except Exception as error:  # noqa: BLE001 - whatever it is, the thread goes on: nobody else would hear or tell
                 self._database.close()
-                if not away and not self._ends:
+                if not pause and not self._ends.is_set():
                     _log.warning("%s wakes nobody until it is back (%s)", self._title, first_line(error))
-                away = True
-        with contextlib.suppress(psycopg.Error, HandrailError, OSError):
+                pause = min(pause * 2 + 0.05, _MAX_PAUSE_SECONDS)
+        with contextlib.suppress(Exception):
             if self._database.is_open:
                 self._send(self._database.get().connection)
 
     def _exchange(self, connection: psycopg.Connection[Any]) -> None:
-        sources: list[Any] = [connection, self._hears]
-        ready = select.select(sources, [], [], _LOOK_SECONDS)[0]
+        # No `select`: it cannot take a descriptor above 1,023, which a process with many clients has.
+        with selectors.DefaultSelector() as selector:
+            selector.register(connection, selectors.EVENT_READ)
+            selector.register(self._hears, selectors.EVENT_READ)
+            ready = {key.fileobj for key, _ in selector.select(_LOOK_SECONDS)}
         if self._hears in ready:
             with contextlib.suppress(BlockingIOError):
                 self._hears.recv(4_096)
