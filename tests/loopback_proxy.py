@@ -1,7 +1,7 @@
 """Proxies on loopback for the tests, each on a thread and an event loop of its own.
 
 `LoopbackProxy` accepts connections and passes bytes on, both ways; what a proxy does to them is for its subclass to say.
-`RoundRobinProxy` stands before several servers as the simplest balancer does: each HTTP request goes to the next of them that
+`Pooler` is before PostgreSQL what a pooler in transaction mode is. `RoundRobinProxy` stands before several servers as the simplest balancer does: each HTTP request goes to the next of them that
 takes a connection, whoever asks and whatever for. It knows neither sessions nor who is healthy.
 """
 
@@ -168,6 +168,41 @@ class RoundRobinProxy(LoopbackProxy):
             writer.write(_NOBODY)
             await writer.drain()
         writer.close()
+
+
+class Pooler(LoopbackProxy):
+    """Before PostgreSQL at a socket: another process answers than the one that greeted. With `refuses` a client that sets this
+    at its start is turned away, as PgBouncer does unless it is told to ignore it."""
+
+    def __init__(self, server: Path, refuses: str = "") -> None:
+        self._server = server
+        self._refuses = refuses
+        super().__init__()
+
+    async def connect(self, head: asyncio.StreamReader) -> Streams | None:
+        reader, writer = await asyncio.open_unix_connection(str(self._server))
+        (size,) = struct.unpack("!I", start := await head.readexactly(4))
+        start += await head.readexactly(size - 4)
+        if self._refuses and self._refuses.encode() in start:
+            writer.close()
+            return None
+        writer.write(start)
+        return reader, writer
+
+    async def refuse(self, writer: asyncio.StreamWriter) -> None:
+        said = f"SFATAL\0C08P01\0Munsupported startup parameter in options: {self._refuses}\0\0".encode()
+        writer.write(b"E" + struct.pack("!I", len(said) + 4) + said)
+        await writer.drain()
+        writer.close()
+
+    async def down(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        greets = True
+        while data := await reader.read(_CHUNK):
+            at = data.find(b"K\0\0\0\x0c") if greets else -1
+            if at >= 0:
+                data = data[: at + 5] + (1).to_bytes(4, "big") + data[at + 9 :]
+                greets = False
+            writer.write(data)
 
 
 def _for_one_request(head: bytes) -> bytes:

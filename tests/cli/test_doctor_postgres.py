@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
-from tests.loopback_proxy import LoopbackProxy
+from tests.loopback_proxy import Pooler
 from tests.postgres_server import PostgresServer, postgres_server
 
 from handrail.stores.maintenance import server_checks
@@ -201,26 +201,6 @@ def test_a_server_that_is_too_old_is_told(facts, url, monkeypatch):
     ok, message = facts(url)["version"]
     assert not ok
     assert "(14 or newer is needed)" in message
-
-
-class Pooler(LoopbackProxy):
-    """What a transaction-pooling proxy does to a client: another process answers than the one that greeted."""
-
-    def __init__(self, place):
-        self._place = place
-        super().__init__()
-
-    async def connect(self, head):
-        return await asyncio.open_unix_connection(self._place)
-
-    async def down(self, reader, writer):
-        greets = True
-        while data := await reader.read(65_536):
-            at = data.find(b"K\x00\x00\x00\x0c") if greets else -1
-            if at >= 0:
-                data = data[: at + 5] + (1).to_bytes(4, "big") + data[at + 9 :]
-                greets = False
-            writer.write(data)
 
 
 def test_a_pooler_is_recognised(facts, url):

@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
-from tests.loopback_proxy import LoopbackProxy
+from tests.loopback_proxy import LoopbackProxy, Pooler
 from tests.postgres_server import PostgresServer, postgres_server, standby_of
 from tests.stores.test_postgres import machines
 from tests.stores.values import claim, done
@@ -85,6 +85,16 @@ async def test_a_server_that_is_too_old_is_refused(url):
     with closing(Older(place)) as older:
         said = await _refusal(f"postgresql://postgres@127.0.0.1:{older.port}/{name}?sslmode=disable", UsageError)
     assert "is on PostgreSQL 13; 14 or newer is needed" in said
+
+
+@pytest.mark.parametrize("refuses", ["", "statement_timeout"], ids=["takes our settings", "refuses our settings"])
+async def test_a_pooler_is_refused_and_it_is_said_what_to_do(url, refuses):
+    parts = conninfo_to_dict(url)
+    with Pooler(Path(parts["host"]) / ".s.PGSQL.5432", refuses) as pooler:
+        pooled = f"postgresql://postgres@127.0.0.1:{pooler.port}/{parts['dbname']}?sslmode=disable&gssencmode=disable"
+        said = await _refusal(pooled, UsageError)
+    assert "is reached through a connection pooler such as PgBouncer, which in transaction mode loses" in said
+    assert said.endswith("; name the PostgreSQL server itself in its URL.")
 
 
 async def test_a_standby_is_refused_and_a_claim_at_one_is_never_taken():

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from handrail.contract.errors import HandrailError, UsageError
 from handrail.contract.store import StoreUnavailable
 from handrail.stores.postgres.dialect import translated, without_types
-from handrail.stores.postgres.failures import unreachable
+from handrail.stores.postgres.failures import POOLER, unreachable
 
 _log = logging.getLogger("handrail.stores")
 _OLDEST = 140_000
@@ -139,10 +139,7 @@ def check_server(db: PostgresDatabase, title: str) -> None:
         )
     pid = db.connection.execute("SELECT pg_backend_pid()").fetchone()
     if pid is None or pid[0] != db.connection.info.backend_pid:
-        raise UsageError(
-            f"{title} is reached through a connection pooler, which loses locks between transactions; "
-            "name the PostgreSQL server itself."
-        )
+        raise UsageError(f"{title} {POOLER}.")
 
 
 def warn_of_transport(db: PostgresDatabase, title: str) -> None:

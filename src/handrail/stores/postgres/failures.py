@@ -27,6 +27,10 @@ _SENTENCES: Mapping[type[psycopg.Error], str] = {
     errors.InvalidAuthorizationSpecification: "does not let this role in",
     errors.InvalidCatalogName: "is not there; create the database, or name another",
 }
+POOLER = (
+    "is reached through a connection pooler such as PgBouncer, which in transaction mode loses locks and wake-ups; "
+    "name the PostgreSQL server itself in its URL"
+)
 
 
 def loses_connection(error: Exception) -> bool:
@@ -47,6 +51,8 @@ def unavailable(title: str, error: psycopg.Error) -> HandrailError:
 def unreachable(title: str, error: psycopg.Error, password: str) -> HandrailError:
     """What to raise when there is no connection."""
     text = first_line(error)
+    if "unsupported startup parameter" in str(error):
+        return UsageError(f"{title} {POOLER}.")  # PostgreSQL itself knows all of ours
     for sign, words in (
         ("certificate verify failed", "shows a certificate that the authority in sslrootcert did not sign"),
         ("does not match host name", "shows a certificate of another machine than the URL names"),
