@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from tests.runtime.kit import FOUND, PAID, kind, reading, writing
 
 from handrail.contract.definition import RateLimit
+from handrail.contract.store import StoreUnavailable
+from handrail.runtime import rates as rates_module
 from handrail.runtime.rates import Rates, scope_of
+from handrail.stores import MemoryStore
 from handrail.testing import VirtualClock
 
 WHO = SimpleNamespace(id="s1", tenant="acme", user="ana")
@@ -122,6 +125,42 @@ async def test_a_user_s_limit_is_shared_by_processes_without_counting_a_call_twi
             for runtime in (here, there):
                 session = await world.session(runtime=runtime, user="ana")
                 assert kind(await session.call(tool, {"q": "a"}, call_id="last")) == "RATE_LIMIT"
+
+
+class Deaf(MemoryStore):
+    """Stores what is counted, and its answer is lost."""
+
+    is_deaf = False
+
+    async def count_rates(self, charges, since=None):
+        totals = await super().count_rates(charges, since)
+        if self.is_deaf:
+            raise StoreUnavailable("The store did not answer.")
+        return totals
+
+
+async def test_what_was_counted_unheard_counts_again_and_lets_nobody_have_more_than_the_limit(monkeypatch):
+    monkeypatch.setattr(rates_module, "_MAX_AT_ONCE", 2)
+    limit, store, clock = RateLimit(calls=8, window_ms=60_000, scope="user"), Deaf(), VirtualClock()
+    await store.open()
+    here, there = Rates(clock), Rates(clock)
+    for number in range(3):
+        await clock.advance(number)
+        wait, slot = here.charge(WHO, "look", limit)
+        assert wait is None
+        here.write_behind(WHO, "look", limit, slot)
+    store.is_deaf = True
+    with pytest.raises(StoreUnavailable):
+        await here.synchronise(store)
+    store.is_deaf = False
+    # As many at once as are written in one transaction: the rest comes with the next.
+    for units in (2 + 2, 2 + 3):
+        await here.synchronise(store)
+        await there.learn(store, WHO, [("look", limit)])
+        used = sum(1 for _ in range(8) if there.charge(WHO, "look", limit)[0] is None)
+        assert used == 8 - units
+        there = Rates(clock)
+    await store.close()
 
 
 @given(st.lists(st.tuples(st.text(":%a", max_size=4), st.text(":%a", max_size=4)), min_size=2, max_size=2, unique=True))

@@ -28,7 +28,8 @@ from handrail.contract.store import (
 )
 from handrail.stores import open_store
 from handrail.stores.postgres import PostgresStore, heartbeat
-from handrail.stores.postgres.locking import MIGRATION_LOCK
+from handrail.stores.postgres.locking import MIGRATION_LOCK, advisory_number
+from handrail.stores.statements.ledger import limit_name
 
 
 @pytest.fixture
@@ -196,14 +197,40 @@ async def test_what_ends_while_its_user_is_forgotten_is_forgotten_too(url):
         assert (kept.user, kept.args, kept.envelope) == (None, "{}", None)
 
 
-async def _until_it_waits_for_a_lock(url: str) -> None:
+async def _until_it_waits_for_a_lock(url: str, number: int = 1) -> None:
     async with asyncio.timeout(60):
         with psycopg.connect(url, autocommit=True) as db:
-            while not db.execute(
-                """SELECT count(*) FROM pg_stat_activity
-                   WHERE datname = current_database() AND wait_event_type = 'Lock'"""
-            ).fetchone()[0]:
+            while (
+                db.execute(
+                    """SELECT count(*) FROM pg_stat_activity
+                       WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+                ).fetchone()[0]
+                < number
+            ):
                 await asyncio.sleep(0.01)
+
+
+async def test_machines_that_count_the_same_limits_in_their_own_order_do_not_deadlock(url):
+    async with machines(url, "o1", "o2") as (here, there):
+        async with locked(url, "INSERT INTO rate VALUES ('m', 0, 1)"):
+            scopes = ("a", "m", "z")
+            asked = [
+                asyncio.ensure_future(store.count_rates({(scope, 0): 1 for scope in order}))
+                for store, order in ((here, scopes), (there, scopes[::-1]))
+            ]
+            await _until_it_waits_for_a_lock(url, 2)
+        await asyncio.gather(*asked)
+        assert await here.count_rates({}, dict.fromkeys(scopes, 0)) == {("a", 0): 2, ("m", 0): 3, ("z", 0): 2}
+    with psycopg.connect(url) as db:  # closed stores have handed in what they have counted
+        assert db.execute(
+            "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        ).fetchone() == (0,)
+
+
+async def test_a_count_waits_for_a_claim_that_is_charged_to_the_same_limit(url):
+    async with machines(url, "o1") as (store,):
+        number = advisory_number("name", limit_name("tool:pay"))
+        await _waits_for(url, f"SELECT pg_advisory_xact_lock({number})", store.count_rates({("tool:pay", 0): 1}))
 
 
 async def test_a_session_that_is_opened_while_its_user_is_forgotten_comes_after_it(url):

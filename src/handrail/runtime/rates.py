@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _MAX_SLOTS = 256
 _MANY = 10_000
+_MAX_AT_ONCE = 2_000
+"""As many units are written in one transaction, which has each of their limits for itself meanwhile."""
 _IDLE_MS = 60_000
 """A limit that nobody has asked for in this time is no longer kept up to date."""
 
@@ -126,13 +128,14 @@ class Rates:
         """Write what is pending, and learn what others have used."""
         now = self._now()
         self._watched = {scope: known for scope, known in self._watched.items() if known[1] > now - _IDLE_MS}
-        pending, self._pending = self._pending, {}
+        pending = {key: self._pending.pop(key) for key in list(self._pending)[:_MAX_AT_ONCE]}
         since = {scope: now - limit.window_ms - slot_of(limit) + 2 for scope, (limit, _) in self._watched.items()}
         if not pending and not since:
             return
         try:
             totals = await store.count_rates(pending, since)
         except Exception:
+            # They may have been stored before the answer was lost, and count twice then: a limit is reached too early, never late.
             for key, units in pending.items():
                 self._pending[key] = self._pending.get(key, 0) + units
             raise

@@ -390,7 +390,8 @@ class StatementStore(ABC):
     ) -> dict[tuple[str, int], int]:
         if not charges and not since:
             return {}
-        return await self._write(partial(sessions.count_rates, charges=charges, since=since or {}))
+        locks = Locks(names=[ledger.limit_name(scope) for scope, _ in charges])
+        return await self._write(partial(sessions.count_rates, charges=charges, since=since or {}), locks)
 
     # Forgetting
     async def forget_user(self, tenant: str, user: str, *, keep_block: bool = True) -> Mapping[str, int]:

@@ -38,8 +38,9 @@ class PostgresDatabase:
         return self.connection.execute(translated(statement), given)
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        for row in rows:
-            self.execute(statement, row)
+        with self.connection.pipeline():  # one trip for all of them
+            for row in rows:
+                self.execute(statement, row)
 
     @property
     def in_transaction(self) -> bool:

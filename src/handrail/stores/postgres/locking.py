@@ -21,8 +21,13 @@ def lock(db: PostgresDatabase, requests: Sequence[Request[Any]]) -> None:
     sessions |= _owners_of(db, "ledger", "key", {key for locks in wanted for key in locks.sessions_of_calls})
     sessions |= _owners_of(db, "hold", "hold_id", {hold_id for locks in wanted for hold_id in locks.sessions_of_holds})
     lock_sessions(db, sessions)
-    for name in sorted({name for locks in wanted for name in locks.names}):
-        db.connection.execute("SELECT pg_advisory_xact_lock(%s)", (advisory_number("name", name),))
+    names = {name for locks in wanted for name in locks.names}
+    if names:
+        # One after the other, in this order.
+        db.connection.execute(
+            "SELECT pg_advisory_xact_lock(number) FROM unnest(%s::bigint[]) AS number",
+            (sorted(advisory_number("name", name) for name in names),),
+        )
 
 
 def lock_sessions(db: PostgresDatabase, session_ids: Collection[str]) -> None:

@@ -43,11 +43,16 @@ class ClaimRequest:
 
     @property
     def locks(self) -> Locks:
-        limits = () if self.claim.rate is None else (f"limit {self.claim.rate.scope}",)
+        limits = () if self.claim.rate is None else (limit_name(self.claim.rate.scope),)
         return Locks(sessions=(self.claim.session_id,), names=limits)
 
     def __call__(self, tx: Transaction) -> ClaimResult:
         return claim(tx, self.claim)
+
+
+def limit_name(scope: str) -> str:
+    """What whoever counts a limit must have for itself."""
+    return f"limit {scope}"
 
 
 def claim(tx: Transaction, claim: Claim) -> ClaimResult:

@@ -382,19 +382,22 @@ def switch(tx: Transaction, tool: str, off: str | None) -> None:
 def count_rates(
     tx: Transaction, charges: Mapping[tuple[str, int], int], since: Mapping[str, int]
 ) -> dict[tuple[str, int], int]:
-    totals: dict[tuple[str, int], int] = {}
-    for (scope, window_start), added in charges.items():
-        row = tx.db.execute(
-            """INSERT INTO rate VALUES (?, ?, ?) ON CONFLICT (scope, window_start)
-               DO UPDATE SET used = rate.used + excluded.used RETURNING used""",
-            (scope, window_start, added),
-        ).fetchone()
-        totals[scope, window_start] = int(row[0])
-    for scope, start in since.items():
-        rows = tx.db.execute("SELECT window_start, used FROM rate WHERE scope = ?", (scope,)).fetchall()
-        totals.update({(scope, at): used for at, used in rows if at >= start})
-        if any(at < start for at, _ in rows):
-            tx.db.execute("DELETE FROM rate WHERE scope = ? AND window_start < ?", (scope, start))
+    # In one order everywhere, because other processes write the same rows.
+    tx.db.executemany(
+        "INSERT INTO rate VALUES (?, ?, ?) ON CONFLICT (scope, window_start) DO UPDATE SET used = rate.used + excluded.used",
+        [(*key, charges[key]) for key in sorted(charges)],
+    )
+    charged = {scope for scope, _ in charges}
+    rows = tx.db.execute(
+        "SELECT scope, window_start, used FROM rate WHERE scope IN (SELECT value FROM json_each(?))",
+        (orjson.dumps(sorted(charged | since.keys())).decode(),),
+    )
+    counted = {(scope, at): int(used) for scope, at, used in rows}
+    # Only of limits that are ours by their locks; of the others, whoever charges them.
+    over = [key for key in sorted(counted) if key[0] in charged and key[1] < since.get(key[0], 0)]
+    tx.db.executemany("DELETE FROM rate WHERE scope = ? AND window_start = ?", over)
+    totals = {key: counted[key] for key in charges}
+    totals |= {(scope, at): used for (scope, at), used in counted.items() if scope in since and at >= since[scope]}
     return totals
 
 
