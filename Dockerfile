@@ -4,12 +4,21 @@
 FROM python:3.12-slim AS build
 ARG EXTRAS=server,postgres,reference
 WORKDIR /build
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE requirements.lock ./
 COPY src ./src
 COPY packages ./packages
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /build/wheels . ./packages/handrail-reference
+RUN sed -n '/^[a-zA-Z]/s/ *\\$//p' requirements.lock > versions.txt
+RUN PIP_CONSTRAINT=/build/versions.txt pip wheel --no-cache-dir --no-deps --wheel-dir /build/wheels . ./packages/handrail-reference
 RUN python -m venv /opt/handrail
-RUN /opt/handrail/bin/pip install --no-cache-dir --find-links /build/wheels "handrail[${EXTRAS}]"
+# Ours by their paths: by name, the index would be asked too, whose higher version would be taken. pip reads no hashes beside
+# requirements that it has to resolve, so the lock gives the versions, and what was installed is compared with it.
+RUN /opt/handrail/bin/pip install --no-cache-dir --only-binary :all: --constraint versions.txt --report /build/report.json \
+    "$(echo /build/wheels/handrail-*.whl)[${EXTRAS}]" /build/wheels/handrail_reference-*.whl
+RUN python -c "import json; lock = open('requirements.lock').read(); \
+    files = [one['download_info'] for one in json.load(open('report.json'))['install']]; \
+    strange = [one['url'] for one in files if '/build/wheels/' not in one['url'] \
+    and 'sha256:' + one['archive_info']['hashes']['sha256'] not in lock]; \
+    assert not strange, f'not as requirements.lock has them: {strange}'"
 COPY deploy/project /srv/project
 RUN cd /srv/project && /opt/handrail/bin/handrail build --strict
 

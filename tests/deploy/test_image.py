@@ -1,6 +1,7 @@
 """The image: no Docker is needed to see that its build steps work in a clean folder, that its command starts a server on
 PostgreSQL, that its health check tells whether that is ready, and that it writes only where it says."""
 
+import json
 import os
 import secrets
 import signal
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import zipfile
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -40,10 +42,38 @@ def image(tmp_path_factory):
         PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         PIP_NO_INDEX="1",
         PIP_NO_BUILD_ISOLATION="0",  # that is how pip is told not to isolate
-        PIP_FIND_LINKS="",
+        PIP_FIND_LINKS=_index_with_others(root / "index").as_uri(),
     )
-    assert len(ran) == 4
+    assert len(ran) == 6
     return root
+
+
+def _index_with_others(folder):
+    """What anybody may put on a package index: packages with our names and a higher version."""
+    folder.mkdir()
+    for name in OURS:
+        stem = f"{name.replace('-', '_')}-99.0"
+        with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 99.0\n")
+            wheel.writestr(
+                f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
+            wheel.writestr(f"{stem}.dist-info/RECORD", "")
+    return folder
+
+
+def test_ours_are_installed_whatever_the_index_has_and_the_rest_is_what_is_locked(image, tmp_path):
+    assert list((image / "opt/handrail").glob("lib/python*/site-packages/handrail*-99.0.dist-info")) == []
+    lock = (ROOT / "requirements.lock").read_text()
+    known = lock.split("--hash=sha256:")[1].split()[0]
+    [check] = [text for word, text in BUILD.steps if word == "RUN" and "report.json" in text and "python -c" in text]
+    (tmp_path / "requirements.lock").write_text(lock)
+    for found, accepted in ((known, True), ("0" * 64, False)):
+        file = {"url": "https://index.example.com/one.whl", "archive_info": {"hashes": {"sha256": found}}}
+        (tmp_path / "report.json").write_text(json.dumps({"install": [{"download_info": file}]}))
+        checked = subprocess.run(["sh", "-c", check], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (checked.returncode == 0) is accepted, checked.stderr
+        assert ("https://index.example.com/one.whl" in checked.stderr) is not accepted
 
 
 def files_of(root):
