@@ -1,8 +1,10 @@
 """The base in PostgreSQL: where it is, what it does without pgvector, and each thing that can be wrong as one sentence."""
 
+import asyncio
 import logging
 import os
 import signal
+import threading
 
 import psycopg
 import pytest
@@ -17,6 +19,7 @@ from handrail_reference.services.kb.postgres.tables import MIGRATIONS
 from handrail_reference.services.kb.reading import statistics
 from handrail_reference.services.kb.record import make_record
 from handrail_reference.services.kb.service import KnowledgeBase
+from handrail_reference.services.kb.threads import READERS
 from handrail_reference.services.kb.writing import Tally, put_records
 
 RECORDS = [
@@ -59,6 +62,15 @@ def _as_role(url, role, *grants):
         for grant in grants:
             db.execute(f"GRANT {grant} TO {role}")
     return url.replace("postgres@", f"{role}@")
+
+
+async def test_a_base_that_is_searched_and_written_takes_the_four_connections_that_the_page_names(url, opened):
+    base = opened(url, *RECORDS).database
+    all_read = threading.Barrier(READERS, timeout=60)
+    await asyncio.gather(*(base.read(lambda _: all_read.wait()) for _ in range(READERS)))
+    with psycopg.connect(url) as db:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        assert db.execute(query).fetchone() == (4,)
 
 
 def _sentence(caught, *words):
