@@ -36,8 +36,6 @@ _ALONE = 300
 _IDLE_SECONDS = 8.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LARGEST_BATCH = 512
-_READY = b"Z\0\0\0\5"
-"""How the message ReadyForQuery begins."""
 _REQUESTS = 3
 """Of a turn with one writing call to the writer: the turn begins, the call is claimed, its outcome is kept."""
 LOADS = ((1_000, 2), (10_000, 4), (100_000, 16), (100_000, 32), (100_000, 64))
@@ -70,7 +68,7 @@ class Traffic:
     sent: int = 0
     received: int = 0
     trips: int = 0
-    """How often the server said that it is ready for more, after which the client can go on."""
+    """How often the client waited for an answer: what it sends in one go is answered in one."""
 
     commits: int = 0
 
@@ -89,6 +87,7 @@ class _Meter(LoopbackProxy):  # type: ignore[misc]  # the tests are not typed fr
         self._of_connections: dict[object, Traffic] = {}
         """By what is read from the server; beside it, by what is written to it."""
         self._asked: dict[object, Traffic] = {}
+        self._unanswered: set[int] = set()
         super().__init__(folder / ".s.PGSQL.5432")
 
     async def connect(self, head: asyncio.StreamReader) -> Streams:
@@ -102,6 +101,7 @@ class _Meter(LoopbackProxy):  # type: ignore[misc]  # the tests are not typed fr
         traffic = self._asked[writer]
         while data := await reader.read(1 << 16):
             traffic.sent += len(data)
+            self._unanswered.add(id(traffic))
             writer.write(data)
 
     async def down(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -109,7 +109,8 @@ class _Meter(LoopbackProxy):  # type: ignore[misc]  # the tests are not typed fr
         while data := await reader.read(1 << 16):
             traffic.received += len(data)
             traffic.commits += data.count(b"COMMIT\0")
-            traffic.trips += data.count(_READY)
+            traffic.trips += id(traffic) in self._unanswered
+            self._unanswered.discard(id(traffic))
             writer.write(data)
 
     @property

@@ -1,8 +1,9 @@
 """Proxies on loopback for the tests, each on a thread and an event loop of its own.
 
 `LoopbackProxy` accepts connections and passes bytes on, both ways; what a proxy does to them is for its subclass to say.
-`Pooler` is before PostgreSQL what a pooler in transaction mode is. `RoundRobinProxy` stands before several servers as the simplest balancer does: each HTTP request goes to the next of them that
-takes a connection, whoever asks and whatever for. It knows neither sessions nor who is healthy.
+`Pooler` is before PostgreSQL what a pooler in transaction mode is. `RoundRobinProxy` stands before several servers as the
+simplest balancer does: each HTTP request goes to the next of them that takes a connection, whoever asks and whatever for. It
+knows neither sessions nor who is healthy.
 """
 
 import asyncio

@@ -1,6 +1,5 @@
 """`handrail doctor` on PostgreSQL: each fact that the promises rest on in one sentence, seen with servers that really are so."""
 
-import asyncio
 import json
 import os
 import shutil

@@ -55,9 +55,7 @@ def _index_with_others(folder):
         stem = f"{name.replace('-', '_')}-99.0"
         with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
             wheel.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 99.0\n")
-            wheel.writestr(
-                f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-            )
+            wheel.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
             wheel.writestr(f"{stem}.dist-info/RECORD", "")
     return folder
 

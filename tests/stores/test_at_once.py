@@ -8,10 +8,22 @@ from typing import Any
 import pytest
 from tests.stores.values import LEASE, START, StillClock, alias, claim, done, session
 
-from handrail.contract.store import Block, Claim, ClaimVerdict, Finish, LedgerRow, LedgerState, RateCharge, Store
+from handrail.contract.errors import UsageError
+from handrail.contract.store import (
+    Block,
+    Claim,
+    ClaimVerdict,
+    Finish,
+    LedgerRow,
+    LedgerState,
+    RateCharge,
+    Store,
+    TurnStart,
+)
 from handrail.stores import SqliteStore
 from handrail.stores.base import grouped
 from handrail.stores.statements.ledger import ClaimRequest, FinishRequest
+from handrail.stores.statements.sessions import TURNS_LEFT, TurnRequest
 
 
 def many(count: int, **changes: Any) -> list[Claim]:
@@ -190,6 +202,50 @@ async def test_outcomes_and_claims_that_wait_together_are_all_carried_out(store:
         assert row.state is LedgerState.SUCCEEDED
 
 
+async def test_turns_that_wait_together_begin_as_each_would_alone(store: Store) -> None:
+    for name in ("s2", "s3"):
+        await store.create_session(session(name))
+    await store.connect("s3", registry_version="r1", owner="o1")
+
+    def begin(session_id: str, input_id: str | None, **options: Any) -> Any:
+        return store.begin_turn(session_id, connection=1, input_id=input_id, **options)
+
+    told = await asyncio.gather(
+        begin("s1", "m1"),
+        begin("s2", None),
+        store.claim(claim(counters={"total": 1})),
+        begin("s1", "m2", left=(1, {"total": 2})),
+        begin("s1", "m1"),
+        begin("s3", "m1"),
+        store.save_sessions([("s2", 1, {"counters": {"total": 3}})]),
+        begin("s2", "m1"),
+        begin("nobody", "m1"),
+        return_exceptions=True,
+    )
+    result = told.pop(2)
+    assert result.verdict is ClaimVerdict.CLAIMED
+    assert told[:3] == [TurnStart(turn=1, known=False), TurnStart(turn=1, known=False), TurnStart(turn=2, known=False)]
+    assert told[3] == TurnStart(turn=1, known=True, counters={"total": 2})
+    assert told[4] == TurnStart(turn=0, known=False), "the connection is not its own any more"
+    assert told[6] == TurnStart(turn=2, known=False)
+    assert isinstance(told[7], UsageError)
+    first, second, third = [await store.load_session(name) for name in ("s1", "s2", "s3")]
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert (first.turn, first.current_turn, first.counters) == (2, 1, {"total": 2})
+    assert (second.turn, second.current_turn, second.counters) == (2, 2, {})
+    assert third.turn == 0
+
+
+async def test_a_session_keeps_the_counters_of_its_last_turns_only(store: Store) -> None:
+    for turn in range(1, TURNS_LEFT + 3):
+        begun = await store.begin_turn("s1", connection=1, input_id=f"m{turn}", left=(turn - 1, {"total": turn - 1}))
+        assert begun.turn == turn
+    again = [await store.begin_turn("s1", connection=1, input_id=f"m{turn}") for turn in (1, 2, 3)]
+    assert [turn.counters for turn in again] == [{}, {"total": 2}, {"total": 3}]
+
+
 async def test_an_outcome_of_a_claim_that_was_taken_over_is_not_stored_however_it_is_told(
     store: Store, clock: StillClock
 ) -> None:
@@ -264,16 +320,24 @@ def known(key: str, **changes: Any) -> Finish:
     return done(key, **{"claimed": running(key), **changes})
 
 
-def sizes(asked: list[Claim | Finish | None], largest: int = 64) -> list[int]:
+def turn(session_id: str = "s2") -> TurnRequest:
+    return TurnRequest(session_id, 1, "m1", None)
+
+
+def sizes(asked: list[Claim | Finish | TurnRequest | None], largest: int = 64) -> list[int]:
     """How many requests each group has; None is one of another kind."""
-    requests = [
-        ClaimRequest(each) if isinstance(each, Claim) else FinishRequest(each) if each else (lambda tx: None)
-        for each in asked
-    ]
+    requests: list[Any] = []
+    for each in asked:
+        if isinstance(each, Claim):
+            requests.append(ClaimRequest(each))
+        elif isinstance(each, Finish):
+            requests.append(FinishRequest(each))
+        else:
+            requests.append(each or (lambda tx: None))
     groups = grouped(requests, largest)
     assert [request for group in groups for request in group.requests] == requests, "in their order"
     for group in groups:
-        together = [*group.claims, *group.finishes]
+        together = [*group.claims, *group.finishes, *group.turns]
         assert len(together) in (0, len(group.requests))
         assert len(together) > 0 or len(group.requests) == 1, "what cannot be together is alone"
     return [len(group.requests) for group in groups]
@@ -281,7 +345,7 @@ def sizes(asked: list[Claim | Finish | None], largest: int = 64) -> list[int]:
 
 @pytest.mark.parametrize("largest", [1, 2, 3, 64])
 def test_groups_are_as_large_as_they_may_be(largest: int) -> None:
-    asked: list[Claim | Finish | None] = [*many(3), known("k1"), known("k2")]
+    asked: list[Claim | Finish | TurnRequest | None] = [*many(3), known("k1"), turn()]
     assert sizes(asked, largest) == {1: [1] * 5, 2: [2, 2, 1], 3: [3, 2], 64: [5]}[largest]
 
 
@@ -322,4 +386,7 @@ def test_what_could_refuse_one_another_is_in_different_groups() -> None:
         claim("e", args_digest="e", session_id="s2", alias=alias("provider:a")),
     ]
     assert sizes([first, *apart]) == [5]
+    assert sizes([turn("s1"), turn("s2"), known("b")]) == [3]
+    assert sizes([turn("s1"), turn("s1")]) == [1, 1]
+    assert sizes([first, turn("s1")]) == sizes([turn("s1"), first]) == [1, 1], "both write the counters"
     assert sizes([first, claim("a", args_digest="b"), claim("c", args_digest="a")]) == [1, 2], "a new group is empty"

@@ -1,9 +1,14 @@
 """What a call costs PostgreSQL, as `docs/scaling.md` says it, in counts; and the simulation that the page draws from them."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
-from benchmarks.capacity import Cost, Costs, Load, fitted, measure, simulate
+from benchmarks.capacity import Cost, Costs, Load, fitted, measure, metered, simulate
+from tests.stores.values import claim, done, held, session
+
+from handrail.contract.store import ClaimVerdict, HoldState
+from handrail.stores.postgres import PostgresStore
 
 COSTS = Costs(trips=Cost(1.5, 2.1), server_cpu=Cost(0.0006, 0.0001), client_cpu=Cost(0.0008, 0.0002))
 
@@ -20,9 +25,49 @@ async def test_a_call_costs_the_trips_and_connections_that_the_page_names(postgr
     assert figures["writing call, 64 sessions: bytes to the server"] < 3_000
     assert figures["writing call, one at a time: bytes of the server's log"] < 12_000
     assert 3 <= figures["turn with a writing call, one at a time: commits"] < 3.5
-    assert figures["turn with a writing call, one at a time: round trips"] < 16
+    assert figures["turn with a writing call, one at a time: round trips"] < 6
+    assert figures["turn with a writing call, 64 sessions: round trips"] < 2
     costs = fitted(found)
     assert costs.trips.of(3) > 0
+
+
+async def test_each_request_of_a_turn_makes_the_trips_that_the_page_names(postgres):
+    with metered(postgres.new_database()) as (through, meter):
+        store = PostgresStore(through)
+        await store.open()
+        await store.register_owner("o1")
+        for number in range(3):
+            await store.create_session(session(f"s{number}"))
+        trips = {}
+
+        async def ask(name, *asked):
+            before = meter.writer
+            told = await asyncio.gather(*asked)
+            trips[name] = meter.writer.since(before).trips
+            return told[0]
+
+        await ask("turn", store.begin_turn("s0", connection=1, input_id="m1"))
+        turns = [store.begin_turn(f"s{n}", connection=1, input_id="m2", left=(1, {"total": 1})) for n in range(3)]
+        await ask("three turns", *turns)
+        row = (await ask("claim", store.claim(claim(session_id="s0")))).row
+        await ask("outcome", store.finish(done("k1", claimed=row)))
+        await ask("question", store.hold(held("h1", session_id="s1", expires_at=2**50), "token"))
+        await ask("answer", store.move_hold("h1", HoldState.APPROVED, expected=[HoldState.PENDING]))
+        granted = claim("k2", args_digest="d2", session_id="s1", hold_id="h1")
+        assert (await ask("granted claim", store.claim(granted))).verdict is ClaimVerdict.CLAIMED
+        calls = [store.claim(claim(f"k{n}", args_digest=f"{n}", session_id=f"s{n % 3}", turn=9)) for n in range(10, 30)]
+        await ask("twenty claims and something else", *calls, store.switch("other", "off"))
+        await store.close()
+    assert trips == {
+        "turn": 1,
+        "three turns": 1,
+        "claim": 1,
+        "outcome": 1,
+        "question": 4,
+        "answer": 4,
+        "granted claim": 6,
+        "twenty claims and something else": 4,
+    }
 
 
 def test_the_same_load_meets_the_same():

@@ -222,9 +222,9 @@ async def test_machines_that_count_the_same_limits_in_their_own_order_do_not_dea
         await asyncio.gather(*asked)
         assert await here.count_rates({}, dict.fromkeys(scopes, 0)) == {("a", 0): 2, ("m", 0): 3, ("z", 0): 2}
     with psycopg.connect(url) as db:  # closed stores have handed in what they have counted
-        assert db.execute(
-            "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-        ).fetchone() == (0,)
+        assert db.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").fetchone() == (
+            0,
+        )
 
 
 async def test_a_count_waits_for_a_claim_that_is_charged_to_the_same_limit(url):

@@ -135,7 +135,7 @@ class Rates:
         try:
             totals = await store.count_rates(pending, since)
         except Exception:
-            # They may have been stored before the answer was lost, and count twice then: a limit is reached too early, never late.
+            # They may have been stored before the answer was lost, and count twice then: a limit ends too early, never late.
             for key, units in pending.items():
                 self._pending[key] = self._pending.get(key, 0) + units
             raise

@@ -7,7 +7,7 @@ import asyncio
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -217,10 +217,7 @@ class StatementStore(ABC):
         input_id: str | None,
         left: tuple[int, Mapping[str, Any]] | None = None,
     ) -> TurnStart:
-        return await self._write(
-            partial(sessions.begin_turn, session_id=session_id, connection=connection, input_id=input_id, left=left),
-            Locks(sessions=(session_id,)),
-        )
+        return await self._write(sessions.TurnRequest(session_id, connection, input_id, left))
 
     async def save_sessions(self, saves: Sequence[tuple[str, int, Mapping[str, Any]]]) -> None:
         if saves:
@@ -509,11 +506,16 @@ def _look_at(tx: Transaction, key: str) -> tuple[LedgerRow | None, bool]:
 
 @dataclass(slots=True)
 class Group:
-    """Neighbouring claims and finishes that are carried out together; or one request of another kind."""
+    """Neighbouring claims, finishes and turns that are carried out together; or one request of another kind."""
 
     requests: list[Request[Any]]
     claims: list[Claim] = field(default_factory=list)
     finishes: list[Finish] = field(default_factory=list)
+    turns: list[sessions.TurnRequest] = field(default_factory=list)
+
+    @property
+    def is_together(self) -> bool:
+        return bool(self.claims or self.finishes or self.turns)
 
 
 def grouped(requests: Sequence[Request[Any]], largest: int) -> list[Group]:
@@ -521,29 +523,49 @@ def grouped(requests: Sequence[Request[Any]], largest: int) -> list[Group]:
     groups: list[Group] = []
     met: set[Hashable] | None = None
     for request in requests:
-        # What no two requests of a group may have in common, because one could then refuse the other.
-        names: tuple[Hashable, ...] | None = None
-        if isinstance(request, ledger.ClaimRequest):
-            wish = request.claim
-            if wish.hold_id is None and wish.rate is None and wish.left is None and wish.check_connection:
-                names = (wish.key, (wish.session_id, wish.turn, wish.tool, wish.args_digest))
-                if wish.alias is not None:
-                    names += ((wish.session_id, wish.alias.call_id),)
-        elif isinstance(request, ledger.FinishRequest):
-            end = request.finish
-            known = end.claimed is not None and end.claimed.fence == end.fence and end.state is not LedgerState.RUNNING
-            if known and end.block is None and end.session_state is None:
-                names = (end.key,)
-        if names is None or met is None or len(groups[-1].requests) == largest or not met.isdisjoint(names):
+        names = _names_of(request)
+        if names is None or met is None or len(groups[-1].requests) == largest or not met.isdisjoint(names.refused_by):
             groups.append(Group([]))
             met = None if names is None else set()
         group = groups[-1]
         group.requests.append(request)
         if names is None or met is None:
             continue
-        met.update(names)
+        met.update(names.left)
         if isinstance(request, ledger.ClaimRequest):
             group.claims.append(request.claim)
         elif isinstance(request, ledger.FinishRequest):
             group.finishes.append(request.finish)
+        elif isinstance(request, sessions.TurnRequest):
+            group.turns.append(request)
     return groups
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """By which two requests know that they cannot be in one group, because one could refuse the other or undo what it wrote."""
+
+    left: Collection[Hashable]
+    """For those that come later."""
+    refused_by: Collection[Hashable]
+
+
+def _names_of(request: Request[Any]) -> _Names | None:
+    """None: it cannot be in a group with others."""
+    if isinstance(request, ledger.ClaimRequest):
+        wish = request.claim
+        if wish.hold_id is None and wish.rate is None and wish.left is None and wish.check_connection:
+            own: set[Hashable] = {wish.key, (wish.session_id, wish.turn, wish.tool, wish.args_digest)}
+            if wish.alias is not None:
+                own.add((wish.session_id, wish.alias.call_id))
+            # Both write the session's counters.
+            return _Names({*own, ("claims", wish.session_id)}, {*own, ("turns", wish.session_id)})
+    elif isinstance(request, ledger.FinishRequest):
+        end = request.finish
+        known = end.claimed is not None and end.claimed.fence == end.fence and end.state is not LedgerState.RUNNING
+        if known and end.block is None and end.session_state is None:
+            return _Names({end.key}, {end.key})
+    elif isinstance(request, sessions.TurnRequest):
+        turns = ("turns", request.session_id)
+        return _Names({turns}, {turns, ("claims", request.session_id)})
+    return None

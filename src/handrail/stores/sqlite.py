@@ -38,7 +38,7 @@ from handrail.stores.migrations import migrate
 from handrail.stores.open_files import LOG_PAGES, LogRoom, OpenFiles, check_names, identity, make_private, real_path
 from handrail.stores.owners import OwnerLocks, Process
 from handrail.stores.statements import Clock, Transaction
-from handrail.stores.statements.ledger import OUTCOME, SETTLED, ClaimRequest, finish
+from handrail.stores.statements.ledger import OUTCOME, SETTLED, ClaimRequest, FinishRequest, finish
 from handrail.stores.statements.transaction import Database, Life, claimed, to_json
 from handrail.stores.worker import LIMIT_SECONDS, Job, Worker
 
@@ -329,12 +329,11 @@ def _in_one_statement(tx: Transaction, group: Group) -> Sequence[Any] | None:
 def _carry_out(tx: Transaction, group: Group) -> list[Any]:
     """The outcomes, in a transaction that was begun. What one raises is raised, and the transaction is good for nothing
     more."""
-    if not group.claims and not group.finishes:
-        return [request(tx) for request in group.requests]
     # Finishes first: a claim then meets what is known at this moment.
     finished = iter(_finish_all(tx, group.finishes) if group.finishes else ())
     made = iter(_claim_all(tx, group.claims) if group.claims else ())
-    return [next(made if isinstance(request, ClaimRequest) else finished) for request in group.requests]
+    kinds = {ClaimRequest: made, FinishRequest: finished} if group.is_together else {}
+    return [next(kinds[type(request)]) if type(request) in kinds else request(tx) for request in group.requests]
 
 
 def _claim_all(tx: Transaction, claims: Sequence[Claim]) -> list[ClaimResult]:

@@ -1,5 +1,5 @@
-"""Claims and finishes that wait together, as one statement of each kind: the whole transaction is one trip to the server. Only
-what no precondition refuses goes this way, which is nearly everything; the rest is looked at one by one."""
+"""Claims, finishes and turns that wait together, as one statement of each kind: the whole transaction is one trip to the server.
+Only what no precondition refuses goes this way, which is nearly everything; the rest is looked at one by one."""
 
 # ruff: noqa: S608 - what is put into SQL are our own columns
 
@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from handrail.contract.store import Claim, ClaimVerdict, Finish, LedgerRow
+import psycopg
+
+from handrail.contract.store import Claim, ClaimVerdict, Finish, LedgerRow, TurnStart
 from handrail.stores.base import Group
 from handrail.stores.postgres.connection import PostgresDatabase
 from handrail.stores.postgres.dialect import BEGIN
 from handrail.stores.postgres.locking import lock_sessions
-from handrail.stores.statements.ledger import OUTCOME, SETTLED
-from handrail.stores.statements.transaction import claimed, to_json
+from handrail.stores.statements.ledger import OUTCOME, SETTLED, ClaimRequest
+from handrail.stores.statements.sessions import TURNS_LEFT, TurnRequest
+from handrail.stores.statements.transaction import claimed, locks_of, to_json
 
 _LEDGER = {
     "key": "text", "tenant": "text", "session_id": "text", "user": "text", "turn": "bigint", "ordinal": "bigint",
@@ -62,26 +65,84 @@ _FINISHES = f"""
     RETURNING ledger.key"""
 
 
-def carry_out_group(db: PostgresDatabase, group: Group, now: int) -> dict[str, Any]:
-    """Commit those of the group that nothing refuses; their answers, by key."""
-    done = dict[str, Any]()
-    wishes, ends = _columns_of_claims(group.claims, now), _columns_of_finishes(group.finishes, now)
-    names = {claim.session_id for claim in group.claims}
-    names |= {end.claimed.session_id for end in group.finishes if end.claimed is not None}
+_TURNS = f"""
+    WITH wish AS MATERIALIZED (
+        SELECT * FROM unnest(%s::text[], %s::bigint[], %s::text[], %s::bigint[], %s::text[])
+            AS wish (session_id, connection, input_id, left_turn, left_counters)
+    ), begun AS MATERIALIZED (
+        SELECT wish.*, session.turn + 1 AS next FROM wish JOIN session USING (session_id)
+        WHERE session.connection = wish.connection
+        AND NOT EXISTS (SELECT 1 FROM turn_input
+                        WHERE turn_input.session_id = wish.session_id AND turn_input.input_id = wish.input_id)
+    ), kept AS (
+        INSERT INTO turn_left SELECT session_id, left_turn, left_counters FROM begun WHERE left_turn IS NOT NULL
+        ON CONFLICT (session_id, turn) DO UPDATE SET counters = excluded.counters
+    ), known AS (
+        INSERT INTO turn_input SELECT session_id, input_id, next FROM begun WHERE input_id IS NOT NULL
+    ), too_old AS (
+        DELETE FROM turn_left USING begun
+        WHERE begun.next > {TURNS_LEFT} AND turn_left.session_id = begun.session_id
+        AND turn_left.turn < begun.next - {TURNS_LEFT}
+    ), numbered AS (
+        UPDATE session SET turn = begun.next, current_turn = begun.next, counters = '{{}}'
+        FROM begun WHERE session.session_id = begun.session_id
+    )
+    SELECT session_id, next FROM begun"""
+
+
+def commit_group(db: PostgresDatabase, group: Group, now: int) -> list[Any]:
+    """Commit those of the group that nothing refuses; the outcome of each request, or None."""
     with db.connection.pipeline():
         # Each statement sees what was committed before it began, so the claims see what was stored before their locks.
         db.connection.execute(BEGIN)
-        lock_sessions(db, names)
-        finished = db.connection.execute(_FINISHES, ends) if ends else None
-        made = db.connection.execute(_CLAIMS, wishes) if wishes else None
+        lock_sessions(db, {name for request in group.requests for name in locks_of(request).sessions})
+        answers = _execute(db, group, now)
         db.connection.execute("COMMIT")
-    if finished is not None:
-        stored = {key for (key,) in finished}
-        done |= {one.key: _finished(one, now) for one in group.finishes if one.key in stored}
-    if made is not None:
-        free = {key for (key,) in made}
-        done |= {one.key: claimed(one, now, ClaimVerdict.CLAIMED, 1, now) for one in group.claims if one.key in free}
-    return done
+    return _outcomes(group, now, *answers)
+
+
+def carry_out_group(db: PostgresDatabase, group: Group, now: int) -> list[Any]:
+    """The same in a transaction that was begun, and has its locks."""
+    return _outcomes(group, now, *_execute(db, group, now))
+
+
+Answer = psycopg.Cursor[Any] | None
+
+
+def _execute(db: PostgresDatabase, group: Group, now: int) -> tuple[Answer, Answer, Answer]:
+    finishes, claims = _columns_of_finishes(group.finishes, now), _columns_of_claims(group.claims, now)
+    turns = _columns_of_turns(group.turns)
+    return (
+        db.connection.execute(_FINISHES, finishes) if finishes else None,
+        db.connection.execute(_CLAIMS, claims) if claims else None,
+        db.connection.execute(_TURNS, turns) if turns else None,
+    )
+
+
+def _outcomes(group: Group, now: int, finished: Answer, made: Answer, begun: Answer) -> list[Any]:
+    stored = {key for (key,) in finished or ()}
+    free = {key for (key,) in made or ()}
+    turns: dict[str, int] = dict(begun.fetchall()) if begun is not None else {}
+
+    def outcome_of(request: Any) -> Any:
+        if isinstance(request, ClaimRequest):
+            one = request.claim
+            return claimed(one, now, ClaimVerdict.CLAIMED, 1, now) if one.key in free else None
+        if isinstance(request, TurnRequest):
+            turn = turns.get(request.session_id)
+            return None if turn is None else TurnStart(turn=turn, known=False)
+        return _finished(request.finish, now) if request.finish.key in stored else None
+
+    return [outcome_of(request) for request in group.requests]
+
+
+def _columns_of_turns(turns: Sequence[TurnRequest]) -> list[list[Any]]:
+    rows = []
+    for one in turns:
+        turn, counters = one.left or (None, None)
+        kept = None if counters is None else to_json(counters, '"counters" of a turn')
+        rows.append((one.session_id, one.connection, one.input_id, turn, kept))
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _columns_of_claims(claims: Sequence[Claim], now: int) -> list[list[Any]]:

@@ -23,6 +23,17 @@ _SETTINGS = "-c statement_timeout={} -c lock_timeout=2000 -c idle_in_transaction
 """A process that is frozen inside a transaction must not keep its locks for ever."""
 
 
+class _Cursor(psycopg.Cursor[Any]):
+    """In a pipeline, statements are sent without waiting. Who asks what one has found, or how many rows it has changed, waits."""
+
+    @property
+    def rowcount(self) -> int:
+        if self.pgresult is None and self.connection.info.pipeline_status is not psycopg.pq.PipelineStatus.OFF:
+            with self.connection.pipeline():
+                pass  # a nested one waits for every answer
+        return super().rowcount
+
+
 class PostgresDatabase:
     """A connection as the functions of `statements` use it."""
 
@@ -86,7 +97,9 @@ class ServerAddress:
         }  # fmt: skip
         try:
             return PostgresDatabase(
-                psycopg.connect(**{**wanted, **self._parts, "options": options, "autocommit": True})
+                psycopg.connect(
+                    **{**wanted, **self._parts, "options": options, "autocommit": True, "cursor_factory": _Cursor}
+                )
             )
         except psycopg.Error as error:
             raise unreachable(self.title, error, str(self._parts.get("password", ""))) from None

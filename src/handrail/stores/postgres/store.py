@@ -14,10 +14,10 @@ from psycopg import errors
 from handrail.contract.errors import UsageError
 from handrail.contract.store import StoreUnavailable
 from handrail.stores import owners
-from handrail.stores.base import ThreadedStore, grouped
+from handrail.stores.base import Group, ThreadedStore, grouped
 from handrail.stores.migrations import migrate
 from handrail.stores.owners import Process
-from handrail.stores.postgres.batches import carry_out_group
+from handrail.stores.postgres.batches import carry_out_group, commit_group
 from handrail.stores.postgres.connection import (
     PostgresDatabase,
     ReconnectingDatabase,
@@ -33,8 +33,7 @@ from handrail.stores.postgres.heartbeat import Heartbeat, ServerClock, life_of
 from handrail.stores.postgres.locking import MIGRATION_LOCK, lock
 from handrail.stores.postgres.wakeups import Wakeups, listen
 from handrail.stores.statements import Clock, Transaction
-from handrail.stores.statements.ledger import ClaimRequest, FinishRequest
-from handrail.stores.statements.transaction import Life
+from handrail.stores.statements.transaction import Life, Request
 from handrail.stores.worker import LIMIT_SECONDS, Job, Worker
 
 _MAX_GROUP = 512
@@ -123,8 +122,9 @@ class PostgresStore(ThreadedStore):
         left = list(batch)
         try:
             db = database.get()
-            if all(isinstance(job.request, ClaimRequest | FinishRequest) for job in batch):
-                self._in_one_trip(db, left)
+            groups = grouped([job.request for job in left], _MAX_GROUP)
+            if all(group.is_together for group in groups):
+                self._in_one_trip(db, left, groups)
             if len(left) > 1:
                 self._together(db, left)
             self._one_by_one(db, left)
@@ -134,34 +134,39 @@ class PostgresStore(ThreadedStore):
                 # An exception of its own for each: they are raised in different tasks.
                 job.error = self._failure(error)
 
-    def _in_one_trip(self, db: PostgresDatabase, left: list[Job]) -> None:
+    def _in_one_trip(self, db: PostgresDatabase, left: list[Job], groups: Sequence[Group]) -> None:
         """Commit what no precondition refuses, each group with one trip to the server."""
         jobs = {id(job.request): job for job in left}
-        for group in grouped([job.request for job in left], _MAX_GROUP):
-            if not group.claims and not group.finishes:
-                continue
+        for group in groups:
             try:
-                done = carry_out_group(db, group, self._clock())
+                outcomes = commit_group(db, group, self._clock())
             except Exception as error:
                 if loses_connection(error):
                     raise
                 db.roll_back()  # whatever it is, it comes again where each is looked at
                 continue
-            for request in group.requests:
-                job = jobs[id(request)]
-                job.outcome = done.get(_key_of(request))
-                if job.outcome is not None:
+            for request, outcome in zip(group.requests, outcomes, strict=True):
+                if outcome is not None:
+                    job = jobs[id(request)]
+                    job.outcome = outcome
                     left.remove(job)
+            if None in outcomes:
+                return  # what comes after it waits until it is decided
 
     def _together(self, db: PostgresDatabase, left: list[Job]) -> None:
         """All in one transaction. If one fails nothing is done, and each is tried on its own."""
         left[:] = [job for job in left if not job.withdrawn]
         try:
-            db.connection.execute(BEGIN)
-            lock(db, [job.request for job in left])
-            tx = Transaction(db, self._clock(), self._life)
-            outcomes = [job.request(tx) for job in left]
-            db.connection.execute("COMMIT")
+            requests = [job.request for job in left]
+            self._begin(db, requests)
+            outcomes = list[Any]()
+            with db.connection.pipeline():
+                tx = Transaction(db, self._clock(), self._life)
+                for group in grouped(requests, _MAX_GROUP):
+                    made = carry_out_group(db, group, tx.now) if len(group.requests) > 1 else [None]
+                    for request, outcome in zip(group.requests, made, strict=True):
+                        outcomes.append(request(tx) if outcome is None else outcome)
+                db.connection.execute("COMMIT")
         except Exception as error:
             if loses_connection(error):
                 raise
@@ -171,6 +176,14 @@ class PostgresStore(ThreadedStore):
             job.outcome = outcome
         left.clear()
 
+    def _begin(self, db: PostgresDatabase, requests: Sequence[Request[Any]], *settings: str) -> None:
+        """Begin a transaction that has the locks of these requests. Its time is read after that."""
+        with db.connection.pipeline():
+            db.connection.execute(BEGIN)
+            for setting in settings:
+                db.connection.execute(setting.encode())
+            lock(db, requests)
+
     def _one_by_one(self, db: PostgresDatabase, left: list[Job]) -> None:
         waits = True
         while left:
@@ -179,12 +192,10 @@ class PostgresStore(ThreadedStore):
                 if job.withdrawn:
                     break  # nobody waits for it any more
                 try:
-                    db.connection.execute(BEGIN)
-                    if not waits:
-                        db.connection.execute("SET LOCAL lock_timeout = 100")
-                    lock(db, [job.request])
-                    outcome = job.request(Transaction(db, self._clock(), self._life))
-                    db.connection.execute("COMMIT")
+                    self._begin(db, [job.request], *(() if waits else ("SET LOCAL lock_timeout = 100",)))
+                    with db.connection.pipeline():
+                        outcome = job.request(Transaction(db, self._clock(), self._life))
+                        db.connection.execute("COMMIT")
                 except Exception as error:
                     if loses_connection(error):
                         raise
@@ -245,8 +256,3 @@ class PostgresStore(ThreadedStore):
         if self._heartbeat is None:
             raise self._not_open()
         return self._heartbeat
-
-
-def _key_of(request: Any) -> str:
-    key: str = request.claim.key if isinstance(request, ClaimRequest) else request.finish.key
-    return key

@@ -6,7 +6,7 @@ share."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from hmac import digest
 from typing import Any
 
@@ -25,7 +25,7 @@ from handrail.contract.store import (
     StoreUnavailable,
     TurnStart,
 )
-from handrail.stores.statements.transaction import Transaction, to_json
+from handrail.stores.statements.transaction import Locks, Transaction, to_json
 
 # Columns are named as the fields are, so that the one list is both the SELECT and the way back.
 _SESSION_FIELDS = tuple(field.name for field in fields(SessionRecord))
@@ -34,7 +34,7 @@ _HOLD_FIELDS = tuple(field.name for field in fields(Hold))
 _HOLD_COLUMNS = ", ".join(_HOLD_FIELDS)
 _JSON = ("attributes", "state", "counters", "policy", "versions")
 _SAVED = ("mode", "active", "attributes", "state", "counters", "current_turn", "versions")
-_TURNS_LEFT = 200
+TURNS_LEFT = 200
 """How many turns of a session keep their counters, for messages that come again."""
 _KEEP_COUNTERS = """INSERT INTO turn_left SELECT session_id, ?, ? FROM session WHERE session_id = ? AND connection = ?
     ON CONFLICT (session_id, turn) DO UPDATE SET counters = excluded.counters"""
@@ -99,6 +99,23 @@ def forgotten_sessions(tx: Transaction, session_ids: Sequence[str]) -> set[str]:
     return {session_id for (session_id,) in rows}
 
 
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """A turn as the store's writer is asked to begin it: alone by calling it, or together with others by its value."""
+
+    session_id: str
+    connection: int
+    input_id: str | None
+    left: tuple[int, Mapping[str, Any]] | None
+
+    @property
+    def locks(self) -> Locks:
+        return Locks(sessions=(self.session_id,))
+
+    def __call__(self, tx: Transaction) -> TurnStart:
+        return begin_turn(tx, self.session_id, self.connection, self.input_id, self.left)
+
+
 def begin_turn(
     tx: Transaction,
     session_id: str,
@@ -126,8 +143,8 @@ def begin_turn(
     )
     if input_id is not None:
         tx.db.execute("INSERT INTO turn_input VALUES (?, ?, ?)", (session_id, input_id, turn))
-    if turn > _TURNS_LEFT:
-        tx.db.execute("DELETE FROM turn_left WHERE session_id = ? AND turn < ?", (session_id, turn - _TURNS_LEFT))
+    if turn > TURNS_LEFT:
+        tx.db.execute("DELETE FROM turn_left WHERE session_id = ? AND turn < ?", (session_id, turn - TURNS_LEFT))
     return TurnStart(turn=turn, known=False)
 
 
