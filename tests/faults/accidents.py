@@ -6,6 +6,7 @@ from typing import Any
 from handrail import Runtime
 from handrail.contract.store import StoreUnavailable
 from handrail.stores import MemoryStore, SqliteStore
+from handrail.stores.postgres import PostgresStore
 from handrail.testing import VirtualClock, settle
 
 
@@ -23,7 +24,10 @@ async def die(world: Any, runtime: Runtime) -> None:
 
 
 class Accidents:
-    """A store that can be made to fail: before the change (`down`), or after it, so that nobody hears of it (`deaf`)."""
+    """Before any store: it can be made to fail, before the change (`down`), or after it, so that nobody hears of it (`deaf`). Its
+    threads take real time, in which a virtual clock should stand still (`working`)."""
+
+    working = 0
 
     def __init__(self, *place: Any, **options: Any) -> None:
         super().__init__(*place, **options)
@@ -61,15 +65,6 @@ class Accidents:
         await self.may_fail.wait()
         raise StoreUnavailable(words)
 
-
-class Flaky(Accidents, MemoryStore): ...
-
-
-class FlakyFile(Accidents, SqliteStore):
-    """The same in a file. Its threads take real time, in which a virtual clock should stand still."""
-
-    working = 0
-
     async def _write(self, request: Any, *locks: Any) -> Any:
         return await self._counted(super()._write(request, *locks))
 
@@ -84,10 +79,19 @@ class FlakyFile(Accidents, SqliteStore):
             self.working -= 1
 
 
+class Flaky(Accidents, MemoryStore): ...
+
+
+class FlakyFile(Accidents, SqliteStore): ...
+
+
+class FlakyPostgres(Accidents, PostgresStore): ...
+
+
 class PatientClock(VirtualClock):
     """Virtual time that does not pass while the store is at work: nobody's patience ends because a disk is slow."""
 
-    store: FlakyFile | None = None
+    store: Accidents | None = None
 
     async def advance(self, seconds: float) -> None:
         await settle()
