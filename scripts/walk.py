@@ -5,8 +5,9 @@
 Each walk plays one request through real parts and records which functions of Handrail are entered: distinct functions, the
 distinct files that hold them, and the distinct calls from a function into one of another file. A first, unmeasured request
 brings imports and compiled plans out of the way. Tasks that are seen at work while nothing is asked (the housekeeper, watches)
-are left out. Server and voice run as `handrail serve` in a process of its own, against local servers that speak the providers'
-protocols; the code of those protocols is left out too, but for the microphone's frames.
+are left out, with what they have done in threads and ask of the store. Server and voice run as `handrail serve` in a process
+of its own, against local servers that speak the providers' protocols; the code of those protocols is left out too, but for the
+microphone's frames.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ class Recorder:
         self._switches: set[tuple[Place, Place]] = set()
         self._background: set[Place] = set()
         """Where tasks begin that work while nothing is asked."""
+        self._their_requests: dict[int, object] = {}
+        """What such tasks have asked the threads of the store for, kept so that no other gets its id."""
         self._is_idle = False
         self._is_on = False
 
@@ -90,19 +93,32 @@ class Recorder:
         place = _place(frame)
         if place is None:
             return
-        caller, root, is_task, back = None, place, False, frame.f_back
+        caller, root, is_task, is_theirs, back = None, place, False, False, frame.f_back
         while back is not None and not is_task:
-            is_task = back.f_code.co_name == "_run" and back.f_code.co_filename.endswith("asyncio/events.py")
+            is_task = _begins_work(back)
+            is_theirs = is_theirs or id(getattr(back.f_locals.get("job"), "request", None)) in self._their_requests
             found = _place(back)
             caller, root = caller or found, found or root
             back = back.f_back
         if self._is_idle:
             if is_task:
                 self._background.add(root)
-        elif root not in self._background:
+        elif root in self._background:
+            if place[1] == "Worker.submit":
+                request = frame.f_locals["request"]
+                self._their_requests[id(request)] = request
+        elif not is_theirs:
             self._functions.add(place)
             if caller is not None and caller[0] != place[0]:
                 self._switches.add((caller, place))
+
+
+def _begins_work(frame: FrameType) -> bool:
+    """Whether a task's step begins here, or what a task has done in a thread."""
+    path, name = frame.f_code.co_filename, frame.f_code.co_name
+    return (name == "_run" and path.endswith("asyncio/events.py")) or (
+        name == "run" and path.endswith("concurrent/futures/thread.py")
+    )
 
 
 def _place(frame: FrameType) -> Place | None:
@@ -205,10 +221,11 @@ class Served:
         self._pid = pid
 
     def idle(self) -> None:
-        """Let the recorder see what works while nothing is asked; what the request before left to do is done by then."""
+        """Let the recorder see what works while nothing is asked; what the request before left to do is done by then. Statistics
+        and checkpoints are stored every five seconds."""
         time.sleep(1.5)
         os.kill(self._pid, signal.SIGWINCH)
-        time.sleep(2.5)
+        time.sleep(7.5)
 
     def start(self) -> None:
         os.kill(self._pid, signal.SIGUSR1)

@@ -144,7 +144,8 @@ class Prompts:
 def offered(session: Session, mode: Mode | None = None) -> list[LoadedTool]:
     """The tools of the session's mode, or another, that its user may use, whose conditions hold and that are switched on, by
     name. Others are not declared to a model at all."""
-    allowed, switches, hidden = session.plans.allowed, session.switches, hidden_tools(session, mode)
+    allowed, switches = session.plans.allowed, session.switches
+    hidden = hidden_tools(session, mode) if session.snapshot.conditional else ()
     tools = session.snapshot.by_mode[mode or session.mode]
     return [
         tool

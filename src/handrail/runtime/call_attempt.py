@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handrail.contract.call import Call
@@ -90,11 +89,6 @@ def replaced_connection(connection: int | None = None) -> Refusal:
     """The refusal whose failure is `ConnectionReplaced`."""
     message = "This connection was replaced by a newer one."
     return Refusal("session", ErrorType.CONFLICT, message, rule=RefusalRule.CONNECTION, value=connection)
-
-
-def milliseconds_since(started: float) -> float:
-    """The time that a call has taken, to the microsecond."""
-    return int((perf_counter() - started) * 1_000_000) / 1000
 
 
 @dataclass(slots=True, eq=False)

@@ -33,13 +33,14 @@ from handrail.contract.store import (
     StoreUnavailable,
 )
 from handrail.runtime.audit_recovery import AuditRecovery
-from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule, milliseconds_since, replaced_connection
+from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule, replaced_connection
 from handrail.runtime.context import Context
 from handrail.runtime.envelopes import (
     Answers,
     AuditTrail,
     StartOver,
     keep_unknown,
+    milliseconds_since,
     not_recorded,
     running,
     unknown_answer,

@@ -31,8 +31,8 @@ from handrail.contract.events import ConfirmationWanted, LateEnvelope
 from handrail.contract.hidden_characters import escaped
 from handrail.contract.ports import MetricsPort
 from handrail.contract.store import Hold, HoldState, Store, StoreUnavailable
-from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule, Write, milliseconds_since
-from handrail.runtime.envelopes import Answers, AuditTrail, declined, declined_answer
+from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule, Write
+from handrail.runtime.envelopes import Answers, AuditTrail, declined, declined_answer, milliseconds_since
 from handrail.runtime.execution import Execution
 from handrail.runtime.gates import admit, ask_host, give_back_budget, prepare
 from handrail.runtime.known_calls import Aliases, Entry, alias_of, args_digest, attach_id, call_id_of, key_of

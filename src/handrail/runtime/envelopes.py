@@ -18,7 +18,7 @@ from handrail.contract.errors import ErrorType
 from handrail.contract.ports import AuditPort, CallRecord, Clock, DurableAudit, MetricsPort
 from handrail.contract.provenance import REDACTED, cut_input
 from handrail.contract.store import Hold, StoreUnavailable
-from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule, milliseconds_since
+from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.gates import budget_left, give_back_budget
 from handrail.runtime.known_calls import Entry, call_id_of, key_of
 from handrail.runtime.policy import BUILT_IN_GATES
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 _COUNTED_GATES = frozenset({"find", "parse", "replay", "session", "mode", "availability", "validate"})
 """The gates of the first eight steps. Too many refusals by them, or by gates of the host, in a turn are a loop."""
 _new = tuple.__new__
+
+
+def milliseconds_since(started: float) -> float:
+    """The time that a call has taken, to the microsecond."""
+    return int((perf_counter() - started) * 1_000_000) / 1000
 
 
 class AuditTrail:

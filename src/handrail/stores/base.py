@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from handrail.contract.conversations import (
     ImportedConversation,
@@ -419,6 +419,9 @@ class ThreadedStore(StatementStore):
     """A store with a thread that writes, everything that waits at once, and one that reads and never waits for a commit. Several
     runtimes may share one object, each opening and closing it."""
 
+    _takes_locks: ClassVar[bool] = False
+    """Whether its requests take the locks that they declare. A database that lets one write at a time needs none."""
+
     def __init__(self, clock: Clock | None, *, title: str, limit: float) -> None:
         """`title` begins the sentences about it; `limit` is how many seconds anybody waits for an answer."""
         super().__init__(clock)
@@ -470,7 +473,9 @@ class ThreadedStore(StatementStore):
     async def _write(self, request: Request[T], locks: Locks = NO_LOCKS) -> T:
         if self._writer is None:
             raise self._not_open()
-        return await self._writer.submit(request if locks is NO_LOCKS else LockedRequest(request, locks))
+        if self._takes_locks and locks is not NO_LOCKS:
+            request = LockedRequest(request, locks)
+        return await self._writer.submit(request)
 
     async def _read(self, request: Request[T]) -> T:
         if self._reader is None:

@@ -45,6 +45,8 @@ _ADVICE = "check that the server runs and can be reached, and what holds locks i
 class PostgresStore(ThreadedStore):
     """See the docstring of the package."""
 
+    _takes_locks = True
+
     def __init__(self, url: str, *, clock: Clock | None = None, limit_seconds: float = LIMIT_SECONDS) -> None:
         """`limit_seconds` is waited for a server that does not answer; `clock` is for tests."""
         self._address = ServerAddress(url)
