@@ -53,6 +53,21 @@ async def send_note(text: str, ctx) -> str:
     await asyncio.sleep(0.05)
     return text
 
+@tool(category="retrieval", side_effects="read_only")
+async def wait(seconds: float) -> str:
+    """Wait.
+
+    Args:
+        seconds: How long.
+    """
+    import asyncio
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        _note("stopped waiting")
+        raise
+    return "waited"
+
 @tool(category="utility", side_effects="none")
 def echo(text: str) -> str:
     """Give a text back.

@@ -57,6 +57,19 @@ async def test_reads_run_each_time_they_are_asked_for(notes: Notes) -> None:
     assert not any(answer["meta"].get("replayed") for answer in answers)
 
 
+async def test_a_read_is_stopped_when_its_client_goes_away_and_not_before(notes: Notes) -> None:
+    async with httpx2.AsyncClient() as client:
+        answers = [await call(client, notes, number, "wait", {"seconds": 0.2}) for number in range(2)]
+    assert [answer["data"] for answer in answers] == ["waited", "waited"]
+    assert "stopped waiting" not in effects(notes.folder)
+    async with httpx2.AsyncClient(timeout=0.5) as client:
+        with pytest.raises(httpx2.TimeoutException):
+            await call(client, notes, 3, "wait", {"seconds": 100.0})
+    async with asyncio.timeout(30):
+        while "stopped waiting" not in effects(notes.folder):
+            await asyncio.sleep(0.02)
+
+
 async def test_a_retry_after_the_server_was_killed_runs_nothing_again(tmp_path: Path) -> None:
     folder = project(tmp_path)
     with served(folder) as server:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, MutableMapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, MutableMapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import Message, Receive, Scope, Send
 
 from handrail.contract.keys import Key
 from handrail.identity.tokens import TokenChecker
 from handrail.mcp.server.governed_calls import CallKey
-from handrail.mcp.server.live_calls import RequestContext
+from handrail.mcp.server.live_calls import TASKS, RequestContext
 from handrail.mcp.server.options import McpOptions, Principal
 from handrail.mcp.server.protocol import McpEndpoint
 from handrail.mcp.server.tool_calls import McpToolCalls
@@ -30,10 +31,15 @@ from handrail.runtime.core import RuntimeCore
 PATH = "/mcp"
 OAUTH = "oauth:"
 """Begins the name under which a client of the authorization server asks."""
-_PRINCIPAL, _WRITTEN = "handrail.principal", "handrail.written"
+_PRINCIPAL, _WRITTEN, _ANSWERING = "handrail.principal", "handrail.written", "handrail.answering"
 _DRAIN_SECONDS = 20.0
 _TOO_LARGE = 413
 _MAX_UNREAD_BYTES = 64 * 1024 * 1024
+_SOON_MS = 5_000
+_WATCH_AFTER_SECONDS = 0.1
+_MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
+_SAYS_MORE = (b"rogressToken", b"logLevel", TASKS.encode())
+"""What a request has in it to which more than one answer may be given."""
 _LOG = logging.getLogger("handrail.mcp")
 
 
@@ -51,15 +57,21 @@ class McpHttp:
         opening = McpEndpoint.opening(self._server)
         self._server.create_initialization_options = lambda *_, **__: opening  # type: ignore[method-assign]
         self._manager = StreamableHTTPSessionManager(self._server, max_request_body_size=max_body_bytes)
+        self._direct = StreamableHTTPSessionManager(
+            self._endpoint.server(version=version, is_second=True),
+            json_response=True,
+            max_request_body_size=max_body_bytes,
+        )
+        """For calls that end in one answer: no stream is kept ready for what could be said before it."""
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        async with self._manager.run():
+        async with self._manager.run(), self._direct.run():
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         who = self._who(scope)
-        scope[_PRINCIPAL], scope[_WRITTEN] = who, []
+        scope[_PRINCIPAL], scope[_WRITTEN], scope[_ANSWERING] = who, [], False
         # The SDK lets a session be used by the credential alone that opened it.
         token = AccessToken(token="", client_id=who.client, scopes=[], subject=who.user)  # never looked at
         scope["user"] = AuthenticatedUser(token)
@@ -67,11 +79,29 @@ class McpHttp:
         async def watched(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] == _TOO_LARGE:
                 await _drained(receive)
+            scope[_ANSWERING] = True
             await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body", False) and scope[_WRITTEN]:
                 await self._delivered(scope)
 
-        await self._manager.handle_request(scope, receive, watched)
+        if not self._is_direct(scope):
+            await self._manager.handle_request(scope, receive, watched)
+            return
+        first = await receive()
+        again = _from_first(first, receive)
+        if first.get("more_body") or any(word in first.get("body", b"") for word in _SAYS_MORE):
+            await self._manager.handle_request(scope, again, watched)
+            return
+        with _cancelled_when_gone(scope, receive):
+            await self._direct.handle_request(scope, again, watched)
+
+    def _is_direct(self, scope: Scope) -> bool:
+        """Whether a request of 2026-07-28 calls a tool that soon has its answer, before which nothing can be said."""
+        headers = dict(scope["headers"]) if scope["method"] == "POST" else {}
+        if headers.get(b"mcp-method") != b"tools/call" or headers.get(b"mcp-protocol-version") not in _MODERN:
+            return False
+        tool = self._endpoint.tool(headers.get(b"mcp-name", b"").decode("latin-1"))
+        return tool is not None and "client" not in tool.capabilities and tool.latency_budget_ms <= _SOON_MS
 
     def _who(self, scope: Scope) -> Principal:
         key: Key = scope["state"]["key"]
@@ -143,6 +173,38 @@ async def _drained(receive: Receive) -> None:
                 message = await receive()
                 size += len(message.get("body", b""))
                 more = message["type"] == "http.request" and message.get("more_body", False)
+
+
+def _from_first(message: Message, receive: Receive) -> Receive:
+    """Receives a message that was received already, then what follows it."""
+    messages = [message]
+
+    async def again() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return again
+
+
+@contextmanager
+def _cancelled_when_gone(scope: Scope, receive: Receive) -> Iterator[None]:
+    """Cancel the task of a request whose client goes away. Most have their answer before one has to look."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    watching: list[asyncio.Task[None]] = []
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        # Whoever has the answer is gone as well, by the same message.
+        if task is not None and not scope[_ANSWERING]:
+            task.cancel()
+
+    timer = loop.call_later(_WATCH_AFTER_SECONDS, lambda: watching.append(loop.create_task(watch())))
+    try:
+        yield
+    finally:
+        timer.cancel()
+        for one in watching:
+            one.cancel()
 
 
 def _scope(ctx: RequestContext) -> MutableMapping[str, Any]:

@@ -38,6 +38,7 @@ from mcp_types import (
 )
 from pydantic import Field
 
+from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import ErrorType
 from handrail.mcp.server.catalogue import GUIDE_URI, SUMMARY, McpCatalogue, contents_of
 from handrail.mcp.server.governed_calls import CallKey
@@ -98,13 +99,14 @@ class McpEndpoint:
         self._connections: dict[int, ServerSession] = {}
         """Of the handshake era, for what changes."""
 
-    def server(self, name: str = "handrail", version: str = "") -> Server[Any]:
+    def server(self, name: str = "handrail", version: str = "", *, is_second: bool = False) -> Server[Any]:
+        """The SDK's server. One that `is_second` for the same clients does not watch for changes: the first tells of them."""
         server: Server[Any] = Server(
             name,
             version=version,
             title="Handrail",
             cache_hints=_HINTS,  # type: ignore[arg-type]
-            lifespan=self._lifespan,
+            lifespan=_no_lifespan if is_second else self._lifespan,
             get_tool_input_schema=self._input_schema,
             on_list_tools=_finished(self._list_tools),  # type: ignore[arg-type]
             on_call_tool=_finished(self._call_tool),  # type: ignore[arg-type]
@@ -144,9 +146,14 @@ class McpEndpoint:
             page["nextCursor"] = str(start + _PAGE)
         return page
 
-    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+    def tool(self, name: str) -> ToolDefinition | None:
+        """A tool of the newest registry, whoever may use it."""
         tool = self._runtime.registry.snapshot().get(name)
-        return tool.definition.parameters if tool is not None else None
+        return tool.definition if tool is not None else None
+
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        tool = self.tool(name)
+        return tool.parameters if tool is not None else None
 
     async def _call_tool(self, ctx: RequestContext, params: CallToolRequestParams) -> dict[str, Any]:
         who = self._transport.principal(ctx)
@@ -318,6 +325,11 @@ class McpEndpoint:
 
     def _offered(self) -> tuple[str, frozenset[str]]:
         return self._runtime.registry.snapshot().version, frozenset(self._runtime.switches)
+
+
+@asynccontextmanager
+async def _no_lifespan(server: Server[Any]) -> AsyncIterator[None]:
+    yield None
 
 
 def _finished(
