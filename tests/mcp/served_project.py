@@ -50,7 +50,7 @@ async def send_note(text: str, ctx) -> str:
     """
     import asyncio
     _note(text)
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(5 if text == "cut" else 0.05)  # one that is killed must not have ended before
     return text
 
 @tool(category="retrieval", side_effects="read_only")
