@@ -88,12 +88,12 @@ class McpHttp:
             await self._manager.handle_request(scope, receive, watched)
             return
         first = await receive()
-        again = _from_first(first, receive)
+        replayed = _from_first(first, receive)
         if first.get("more_body") or any(word in first.get("body", b"") for word in _SAYS_MORE):
-            await self._manager.handle_request(scope, again, watched)
+            await self._manager.handle_request(scope, replayed, watched)
             return
         with _cancelled_when_gone(scope, receive):
-            await self._direct.handle_request(scope, again, watched)
+            await self._direct.handle_request(scope, replayed, watched)
 
     def _is_direct(self, scope: Scope) -> bool:
         """Whether a request of 2026-07-28 calls a tool that soon has its answer, before which nothing can be said."""
@@ -179,10 +179,10 @@ def _from_first(message: Message, receive: Receive) -> Receive:
     """Receives a message that was received already, then what follows it."""
     messages = [message]
 
-    async def again() -> Message:
+    async def next_message() -> Message:
         return messages.pop() if messages else await receive()
 
-    return again
+    return next_message
 
 
 @contextmanager
