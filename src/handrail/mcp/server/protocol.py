@@ -196,9 +196,9 @@ class McpEndpoint:
         uri, who = str(params.uri), self._transport.principal(ctx)
         session = await self.calls.governed.session(who)
         if uri.startswith(RESULT_URI):
-            text = await self.calls.results.read(who, uri)
-            if text is not None:
-                return {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
+            kept = await self.calls.results.read(who, uri)
+            if kept is not None:
+                return {"contents": [kept]}
         guide = self._catalogue.guide(session, uri) if uri.startswith(GUIDE_URI) else None
         if guide is not None:
             return {"contents": [{"uri": uri, "mimeType": "text/markdown", "text": guide}]}
