@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.mcp.gateway.conftest import LOOK, NOTE, Scripted, free, governed
 
+from handrail.app import SystemClock
 from handrail.authoring.mcp.imported import definition_of, effects_of
 from handrail.authoring.mcp.server_config import upstream_config
 
@@ -88,6 +89,28 @@ async def test_a_change_during_a_connection_is_noticed_at_the_next_call(tmp_path
         answer = await box.call("box_note", {"text": "y"})
         assert answer["error"]["type"] == "CONFLICT"
         assert len(scripted.calls()) == 1
+
+
+class LaterClock(SystemClock):
+    later = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.later
+
+
+async def test_a_change_that_the_server_keeps_to_itself_is_noticed_within_a_minute(
+    tmp_path: Path, scripted: Scripted
+) -> None:
+    async with governed(tmp_path, {"box": free(scripted)}) as box:
+        clock = LaterClock()
+        box.gateway.upstream("box")._clock = clock
+        assert (await box.call("box_note", {"text": "x"}))["ok"]
+        scripted.says(tools=[{**NOTE, "description": "Something else."}, LOOK])
+        clock.later = 61.0
+        answer = await box.call("box_note", {"text": "y"})
+        assert answer["error"]["type"] == "CONFLICT"
+        assert len(scripted.calls()) == 1
+        assert box.gateway.upstream("box").starts == 1
 
 
 async def test_a_write_whose_server_died_is_unknown_and_not_made_again(tmp_path: Path, scripted: Scripted) -> None:

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import mcp_types as types
 import pytest
 from tests.identity.authorization_server import AuthorizationServer
 from tests.identity.kit import connected, connections
@@ -22,6 +23,7 @@ from handrail.authoring.mcp.server_config import upstream_configs
 from handrail.mcp.gateway.gateway import Gateway
 from handrail.mcp.gateway.http_transport import BearerToken
 from handrail.mcp.gateway.pinning import offer_of, review
+from handrail.mcp.gateway.upstream import Upstream
 from handrail.stores import MemoryStore
 
 
@@ -31,6 +33,8 @@ class HttpServer:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, dict[str, str], dict[str, Any]]] = []
         self.accepts: Callable[[str], bool] = lambda header: True
+        self.sessions: set[str] | None = None
+        """The ids of the sessions that it knows; None: it has none."""
         self.call: Callable[[Any, Any], bool] | None = None
         """What it does with a call in place of an answer; whether it has answered."""
         owner = self
@@ -52,6 +56,10 @@ class HttpServer:
                 owner.seen.append(("POST", self.path, dict(self.headers), body))
                 if not owner.accepts(self.headers.get("authorization", "")):
                     self.reply(401, {}, **{"www-authenticate": 'Bearer resource_metadata="https://evil.example/x"'})
+                elif owner.forgot(self.headers.get("mcp-session-id"), body):
+                    self.reply(
+                        404, {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}}
+                    )
                 elif body.get("method") == "tools/call" and owner.call is not None and owner.call(self, body):
                     pass
                 else:
@@ -59,6 +67,10 @@ class HttpServer:
 
             def reply(self, status: int, content: Any, **headers: str) -> None:
                 data = json.dumps(content).encode()
+                if owner.sessions is not None and "serverInfo" in json.dumps(content):
+                    named = f"session-{len(owner.seen)}"
+                    owner.sessions.add(named)
+                    headers["mcp-session-id"] = named
                 self.send_response(status)
                 for name, value in {
                     "content-type": "application/json",
@@ -73,6 +85,9 @@ class HttpServer:
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}/mcp"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+
+    def forgot(self, session: str | None, body: dict[str, Any]) -> bool:
+        return self.sessions is not None and body.get("method") != "initialize" and session not in self.sessions
 
     def answer(self, handler: Any, body: dict[str, Any]) -> None:
         method = body.get("method")
@@ -308,3 +323,125 @@ async def test_an_answer_that_breaks_the_protocol_ends_its_own_call(
         assert answer["ok"], answer
     finally:
         await box.close()
+
+
+async def test_a_session_that_the_server_forgot_is_begun_anew_and_its_calls_are_sent_again(
+    tmp_path: Path, http: HttpServer
+) -> None:
+    http.sessions = set()
+    box = await opened(tmp_path, http)
+    try:
+        going_on = threading.Event()
+
+        def hold(handler: Any, body: Any) -> bool:
+            if body["params"]["arguments"]["text"] == "held":
+                going_on.wait(10)
+            return False
+
+        http.call = hold
+        assert (await box.call("box_note", text="1"))["ok"]
+        held = asyncio.create_task(box.call("box_note", text="held"))
+        while len(http.calls()) < 2:
+            await asyncio.sleep(0.01)
+        http.sessions.clear()
+        answers = await asyncio.gather(*(box.call("box_note", text=str(at)) for at in range(2, 6)))
+        assert all(answer["ok"] for answer in answers), answers
+        going_on.set()
+        assert (await held)["ok"], "a call of the old session is not ended with it"
+        sent = [body["params"]["arguments"]["text"] for _, body in http.calls()]
+        assert sent.count("held") == 1
+        server = box.gateway.upstream("box")
+        assert server.state == "ready"
+        assert server.starts == 2
+        http.forgot = lambda session, body: body.get("method") == "tools/call"  # type: ignore[method-assign]
+        answer = await box.call("box_note", text="6")
+        assert answer["error"]["type"] == "TRANSIENT"
+        assert answer["error"]["partialSideEffects"] is False
+    finally:
+        await box.close()
+
+
+def answers(status: int, content: Any = None, **headers: str) -> Callable[[Any, Any], bool]:
+    """What is answered after the effect."""
+
+    def act(handler: Any, body: Any) -> bool:
+        handler.reply(status, {"jsonrpc": "2.0", "id": body["id"], **content} if content else {}, **headers)
+        return True
+
+    return act
+
+
+def errs(code: int) -> Callable[[Any, Any], bool]:
+    return answers(200, {"error": {"code": code, "message": "no"}})
+
+
+AFTER_THE_EFFECT = [
+    answers(303, location="/done"),
+    answers(307, location="http://127.0.0.1:1/"),
+    answers(202),
+    answers(200, **{"content-type": "text/html"}),
+    answers(404),
+    answers(403),
+    answers(504, **{"content-type": "text/html"}),
+    answers(503, {"error": {"code": -32_091, "message": "it cannot be reached"}}),
+    *map(errs, (-32_600, -32_601, -32_602, -32_603, -32_020, -32_091, -32_092, -32_093, -32_094)),
+]
+
+
+async def test_what_a_server_says_after_a_write_began_leaves_its_outcome_unknown(
+    tmp_path: Path, http: HttpServer
+) -> None:
+    box = await opened(tmp_path, http)
+    session = await box.runtime.open_session(user="ana")
+    await session.begin_turn(input_id="1")
+    try:
+        for at, http.call in enumerate(AFTER_THE_EFFECT):
+            first = (await session.call("box_note", {"text": str(at)})).to_dict()
+            again = (await session.call("box_note", {"text": str(at)})).to_dict()
+            assert first["error"]["partialSideEffects"] is True, (at, first)
+            assert again["error"]["type"] == "CONFLICT", (at, again)
+            assert len(http.calls()) == at + 1
+    finally:
+        await session.close()
+        await box.close()
+
+
+async def test_over_http_a_question_reaches_the_person_of_its_own_call(tmp_path: Path, http: HttpServer) -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    def asks(handler: Any, body: Any) -> bool:
+        name = body["params"]["arguments"]["text"]
+        form = {"message": name, "requestedSchema": {"type": "object", "properties": {"x": {"type": "string"}}}}
+        question = {"jsonrpc": "2.0", "id": f"q-{name}", "method": "elicitation/create", "params": form}
+        result = {"jsonrpc": "2.0", "id": body["id"], "result": {"content": [{"type": "text", "text": name}]}}
+        handler.send_response(200)
+        handler.send_header("content-type", "text/event-stream")
+        handler.end_headers()
+        both.wait()
+        handler.wfile.write(f"data: {json.dumps(question)}\n\n".encode())
+        handler.wfile.flush()
+        while not any(body.get("id") == f"q-{name}" for _, _, _, body in http.seen):
+            time.sleep(0.01)
+        handler.wfile.write(f"data: {json.dumps(result)}\n\n".encode())
+        handler.close_connection = True
+        return True
+
+    asked: list[tuple[str, str]] = []
+    http.call = asks
+    config = upstream_configs({"box": {"url": http.url}})["box"]
+    server = Upstream(config, environment={}, project=tmp_path, clock=SystemClock(), ask=True)
+    try:
+        live = await server.connection()
+
+        async def call(name: str) -> None:
+            async def person(params: Any) -> types.ElicitResult:
+                asked.append((name, params.message))
+                return types.ElicitResult(action="decline")
+
+            params = types.CallToolRequestParams(name="look", arguments={"text": name})
+            await server.request(live, types.CallToolRequest(params=params), seconds=10, ask=person)
+
+        await asyncio.gather(call("ana"), call("ben"))
+    finally:
+        await server.stop()
+    assert sorted(asked) == [("ana", "ana"), ("ben", "ben")]

@@ -16,7 +16,10 @@ ANA, BEN = Principal("ana", "laptop"), Principal("ben", "laptop")
 LIMIT = 262_144
 PICTURE = {"type": "image", "data": base64.b64encode(b"p" * 90_000).decode(), "mimeType": "image/png"}
 SMALL = {"type": "image", "data": base64.b64encode(b"p" * 900).decode(), "mimeType": "image/png"}
-PAGE: dict[str, Any] = {"type": "resource", "resource": {"uri": "demo://page", "mimeType": "text/plain", "text": "漢" * 80_000}}
+PAGE: dict[str, Any] = {
+    "type": "resource",
+    "resource": {"uri": "demo://page", "mimeType": "text/plain", "text": "漢" * 80_000},
+}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from handrail.authoring.source import UpstreamTool
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ConfigError, ErrorType, ToolError
 from handrail.contract.ports import Clock
-from handrail.mcp.gateway.http_transport import LOST, NOT_SENT, UNAUTHORIZED, BearerToken
+from handrail.mcp.gateway.http_transport import LOST, NOT_SENT, SESSION_GONE, UNAUTHORIZED, BearerToken, own_code
 from handrail.mcp.gateway.limits import UpstreamFault
 from handrail.mcp.gateway.offerings import OfferKind, list_offered, prompt_offered, read_offered
 from handrail.mcp.gateway.person import ask_person, show_blocks
@@ -38,9 +38,6 @@ IDEMPOTENCY_KEY = "handrail/idempotencyKey"
 """The member of `_meta` that names a writing call for servers that know it."""
 _MAX_CONNECTIONS = 200
 """Connections of users to servers that each user signs in to; beyond it the one that was idle longest is ended."""
-_REFUSED_BEFORE = frozenset(
-    {types.METHOD_NOT_FOUND, types.INVALID_REQUEST, types.HEADER_MISMATCH, NOT_SENT, UNAUTHORIZED}
-)
 
 
 class UpstreamLost(Exception):
@@ -113,7 +110,15 @@ class Gateway:
         server.auth.value = await ctx.secrets.token(connection)
         return await self._call(server, upstream, args, ctx)
 
-    async def _call(self, server: Upstream, upstream: UpstreamTool, args: Mapping[str, Any], ctx: Any) -> ToolResponse:
+    async def _call(
+        self,
+        server: Upstream,
+        upstream: UpstreamTool,
+        args: Mapping[str, Any],
+        ctx: Any,
+        *,
+        resent: bool = False,
+    ) -> ToolResponse:
         tool_id = ctx.tool.id
         try:
             live = await server.connection()
@@ -136,7 +141,10 @@ class Gateway:
                 ask=partial(ask_person, upstream.server, ctx.client),
             )
         except MCPError as error:
-            return self._refused(error, upstream, tool_id)
+            if own_code(error) == SESSION_GONE and not resent:
+                # The server has looked at nothing of the call, so it may be sent in a new session.
+                return await self._call(server, upstream, args, ctx, resent=True)
+            return _refused(error, upstream, tool_id)
         except (UpstreamFault, ValidationError, httpx2.HTTPError, OSError) as error:
             if upstream.writes:
                 raise UpstreamLost(f'The outcome of "{tool_id}" is not known: {type(error).__name__}') from error
@@ -145,29 +153,6 @@ class Gateway:
         structured = live.offer.definitions[upstream.tool].get("outputSchema") is not None
         show_blocks(result.get("content"), ctx.client)
         return response_of(result, tool_id=tool_id, structured=structured, writes=upstream.writes)
-
-    def _refused(self, error: MCPError, upstream: UpstreamTool, tool_id: str) -> ToolResponse:
-        """The envelope for an error in a result's place; `UpstreamLost` where the tool may have run all the same."""
-        code = error.code
-        if code == types.INVALID_PARAMS:
-            return failed(
-                ErrorType.VALIDATION, f'"{tool_id}" refused its arguments: {error.message[:500]}', partial=False
-            )
-        if code == UNAUTHORIZED:
-            message = f'The MCP server "{upstream.server}" does not accept the credentials for this call.'
-            return failed(ErrorType.AUTH, message, partial=False)
-        if code in _REFUSED_BEFORE:
-            message = f'"{tool_id}" was refused by its server: {error.message[:500]}'
-            retryable = code == NOT_SENT
-            return failed(
-                ErrorType.TRANSIENT if retryable else ErrorType.PERMANENT, message, partial=False, retryable=retryable
-            )
-        if code in (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT, LOST):
-            if upstream.writes:
-                raise UpstreamLost(f'The outcome of "{tool_id}" is not known: {error.code}')
-            message = f'"{tool_id}" lost its server before an answer came.'
-            return failed(ErrorType.TRANSIENT, message, partial=False, retryable=True)
-        return failed(ErrorType.PERMANENT, f'"{tool_id}" failed: {error.message[:500]}', partial=upstream.writes)
 
     # Resources and prompts
 
@@ -207,6 +192,29 @@ class Gateway:
     async def aclose(self) -> None:
         opened, self._open = list(self._open.values()), OrderedDict()
         await asyncio.gather(*(one.stop() for one in opened), return_exceptions=True)
+
+
+def _refused(error: MCPError, upstream: UpstreamTool, tool_id: str) -> ToolResponse:
+    """The envelope for an error in a result's place; `UpstreamLost` where a tool that writes may have run all the same.
+
+    Only what our own side of the connection found out is certain: a server may say anything after it has run the tool.
+    """
+    own = own_code(error)
+    if own == UNAUTHORIZED:
+        message = f'The MCP server "{upstream.server}" does not accept the credentials for this call.'
+        return failed(ErrorType.AUTH, message, partial=False)
+    if own in (NOT_SENT, SESSION_GONE):
+        message = f'"{tool_id}" did not get to its server: {error.message}.'
+        return failed(ErrorType.TRANSIENT, message, partial=False, retryable=True)
+    if upstream.writes:
+        raise UpstreamLost(f'The outcome of "{tool_id}" is not known: {error.code}')
+    if own == LOST or error.code in (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT):
+        message = f'"{tool_id}" lost its server before an answer came.'
+        return failed(ErrorType.TRANSIENT, message, partial=False, retryable=True)
+    if error.code == types.INVALID_PARAMS:
+        message = f'"{tool_id}" refused its arguments: {error.message[:500]}'
+        return failed(ErrorType.VALIDATION, message, partial=False)
+    return failed(ErrorType.PERMANENT, f'"{tool_id}" failed: {error.message[:500]}', partial=False)
 
 
 def _drift(live: UpstreamConnection, upstream: UpstreamTool) -> str | None:

@@ -7,21 +7,30 @@ connection, and with it every other call that waits on it.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Generator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
 import orjson
-from mcp.client.streamable_http import streamable_http_client
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
+from mcp.shared.exceptions import MCPError
 
 from handrail.mcp.gateway.limits import UpstreamFault
 
-NOT_SENT, LOST, UNAUTHORIZED = -32_091, -32_092, -32_093
-"""Codes of errors that no server sends: it was not reached; its answer was lost; it wants other credentials."""
+NOT_SENT, LOST, UNAUTHORIZED, SESSION_GONE = -32_091, -32_092, -32_093, -32_094
+"""Codes of our own errors: it was not reached; its answer was lost; it wants other credentials; it forgot the session."""
+_OURS = secrets.token_hex(16)
+"""Marks errors that were made here, so that no server can claim in our name that a call was not sent."""
 WRONG_CREDENTIALS = "it does not accept our credentials"
 _MESSAGES_PER_STREAM = 16
 """How many of the largest messages a stream of events may hold."""
+
+
+def own_code(error: MCPError) -> int | None:
+    """The code of an error that was made here; None for one that a server or the SDK made, whatever its code is."""
+    return error.code if error.data == _OURS else None
 
 
 class BearerToken(httpx2.Auth):
@@ -73,6 +82,10 @@ class BoundedHTTP(httpx2.AsyncHTTPTransport):
         if response.status_code == 401:
             await response.aclose()
             return _failed(request, UNAUTHORIZED, WRONG_CREDENTIALS)
+        if response.status_code == 404 and MCP_SESSION_ID in request.headers:
+            # The protocol's word for a session that the server has ended: it has looked at nothing else of the request.
+            await response.aclose()
+            return _failed(request, SESSION_GONE, "it has ended the session")
         stream = response.stream
         assert isinstance(stream, httpx2.AsyncByteStream)
         if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
@@ -105,7 +118,8 @@ def _failed(request: httpx2.Request, code: int, message: str) -> httpx2.Response
         named = orjson.loads(request.content).get("id")
     except (httpx2.RequestNotRead, orjson.JSONDecodeError, AttributeError):
         named = None
-    body = {"jsonrpc": "2.0", "id": named if named is not None else 0, "error": {"code": code, "message": message}}
+    error = {"code": code, "message": message, "data": _OURS}
+    body = {"jsonrpc": "2.0", "id": named if named is not None else 0, "error": error}
     return httpx2.Response(503, json=body, request=request)
 
 

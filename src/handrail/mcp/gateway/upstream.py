@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +32,7 @@ from handrail.authoring.mcp.server_config import UpstreamConfig
 from handrail.contract.errors import JsonError
 from handrail.contract.ports import Clock
 from handrail.mcp.gateway.complete_results import completed
-from handrail.mcp.gateway.http_transport import WRONG_CREDENTIALS, http_streams
+from handrail.mcp.gateway.http_transport import LOST, SESSION_GONE, WRONG_CREDENTIALS, http_streams, own_code
 from handrail.mcp.gateway.limits import UpstreamFault
 from handrail.mcp.gateway.stdio_transport import ChildProcess
 
@@ -41,6 +43,10 @@ CLIENT_NAME = "handrail"
 _PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.5, 60.0
 _MAX_PAGES, _MAX_ROUNDS = 100, 5
 _STABLE_SECONDS = 30.0
+_LIST_SECONDS = 60.0
+"""A call is made with definitions that the server showed at most this long ago, whether or not it speaks of changes."""
+_ASKING: ContextVar[Ask | None] = ContextVar("asking", default=None)
+"""The way to the person behind a call, in the tasks that carry it. What comes back over its own HTTP response has it too."""
 _LOG = logging.getLogger("handrail.mcp.gateway")
 
 
@@ -76,9 +82,17 @@ class UpstreamConnection:
     client: Client
     process: ChildProcess | None
     offer: UpstreamOffer
+    listed_at: float
     stale: bool = False
     """The server has said that its tools changed."""
     listing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    asking: list[Ask | None] = field(default_factory=list)
+    """The calls that run, each with the way to its person."""
+    abandoned: bool = False
+    """A call was given up without an answer: it may still run at the server, and ask."""
+    retired: bool = False
+    """The server has ended it. It makes no new calls, and is left when those that run have ended."""
+    unused: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Upstream:
@@ -108,8 +122,6 @@ class Upstream:
         self._clock = clock
         self.auth = auth
         self._asks = ask
-        self._questioned: list[Ask] = []
-        """The ways to the people behind the calls that run."""
         self._jitter = jitter
         self._runner: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[UpstreamConnection] | None = None
@@ -118,7 +130,7 @@ class Upstream:
         self._not_before = 0.0
         self._closing = False
         self._process: ChildProcess | None = None
-        self._calls = 0
+        self._retired: dict[asyncio.Task[None], UpstreamConnection] = {}
 
     @property
     def pid(self) -> int | None:
@@ -133,15 +145,22 @@ class Upstream:
     async def connection(self) -> UpstreamConnection:
         """The connection, made now if there is none; `UpstreamUnavailable` if there can be none."""
         self.last_used = self._clock.monotonic()
-        if self._closing:
-            raise UpstreamUnavailable(self._sentence("it is being stopped"))
-        if self._ready is None or (self._ready.done() and self.state != "ready"):
-            await self._begin()
-        assert self._ready is not None
-        live = await asyncio.shield(self._ready)
-        if live.stale:
-            await self._list_again(live)
-        return live
+        for _ in range(2):  # one that the server has ended meanwhile is replaced
+            if self._closing:
+                raise UpstreamUnavailable(self._sentence("it is being stopped"))
+            if self._ready is None or (self._ready.done() and self.state != "ready"):
+                await self._begin()
+            assert self._ready is not None
+            live = await asyncio.shield(self._ready)
+            if self._is_due(live):
+                await self._list_again(live)
+            self.last_used = self._clock.monotonic()
+            if not live.retired:
+                return live
+        raise UpstreamUnavailable(self._sentence("it ends each session at once"))
+
+    def _is_due(self, live: UpstreamConnection) -> bool:
+        return live.stale or self._clock.monotonic() - live.listed_at > _LIST_SECONDS
 
     async def _begin(self) -> None:
         wait = self._not_before - self._clock.monotonic()
@@ -165,6 +184,7 @@ class Upstream:
         try:
             async with self._connected() as live:
                 self.state, self.trouble, self.offer = "ready", "", live.offer
+                self.last_used = self._clock.monotonic()  # whoever waited for it has not used it yet
                 ready.set_result(live)
                 await self._watch(live, stop)
                 trouble = str(live.process.fault or "") if live.process is not None and not stop.is_set() else ""
@@ -184,6 +204,8 @@ class Upstream:
             self._ended(ready, trouble, lasted=self._clock.monotonic() - started)
 
     def _ended(self, ready: asyncio.Future[UpstreamConnection], trouble: str, *, lasted: float) -> None:
+        if ready is not self._ready:
+            return  # retired: another is in its place
         was_ready = self.state == "ready"
         self.state, self.trouble = ("failed" if trouble else "stopped"), trouble
         unauthorized = trouble == WRONG_CREDENTIALS
@@ -204,14 +226,14 @@ class Upstream:
 
     async def _watch(self, live: UpstreamConnection, stop: asyncio.Event) -> None:
         """Until it is to stop, its process has gone, or nobody has used it for long."""
-        watched = {asyncio.create_task(stop.wait())}
+        watched = {asyncio.create_task(stop.wait()), asyncio.create_task(live.unused.wait())}
         if live.process is not None:
             watched.add(asyncio.create_task(live.process.closed.wait()))
         listener = asyncio.create_task(self._listen(live))
         try:
             while True:
                 left = self.last_used + self.config.idle_seconds - self._clock.monotonic()
-                if left <= 0 and self._calls == 0:
+                if left <= 0 and not live.asking:
                     return
                 done, _ = await asyncio.wait(watched, timeout=max(left, 1.0), return_when=asyncio.FIRST_COMPLETED)
                 if done:
@@ -234,11 +256,11 @@ class Upstream:
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[UpstreamConnection]:
         config = self.config
-        changed: list[UpstreamConnection] = []
+        connected: list[UpstreamConnection] = []
 
         async def notice(message: Any) -> None:
             if isinstance(message, types.ToolListChangedNotification):
-                for one in changed:
+                for one in connected:
                     one.stale = True
 
         async with contextlib.AsyncExitStack() as stack:
@@ -247,14 +269,14 @@ class Upstream:
                 completed(self._transport()),
                 client_info=types.Implementation(name=CLIENT_NAME, version="1.0.0"),
                 message_handler=notice,
-                elicitation_callback=self._elicit if self._asks else None,
+                elicitation_callback=partial(self._elicit, connected) if self._asks else None,
                 cache=None,
             )
             await stack.enter_async_context(client)
             offer = await self._offer(client)
             limit.reschedule(None)
-            live = UpstreamConnection(client, self._process, offer)
-            changed.append(live)
+            live = UpstreamConnection(client, self._process, offer, self._clock.monotonic())
+            connected.append(live)
             yield live
 
     def _transport(self) -> Any:
@@ -320,23 +342,33 @@ class Upstream:
 
     async def _list_again(self, live: UpstreamConnection) -> None:
         async with live.listing:
-            if not live.stale:
+            if not self._is_due(live) or live.retired:
                 return
             live.stale = False
             try:
                 async with asyncio.timeout(self.config.startup_seconds):
+                    asked_at = self._clock.monotonic()
                     live.offer = self.offer = await self._offer(live.client)
+                    live.listed_at = asked_at
             except (UpstreamFault, MCPError, ValidationError, TimeoutError, OSError) as error:
+                if self._retire(live, error):
+                    return
                 live.stale = True
                 raise UpstreamUnavailable(self._sentence(f"its tools cannot be listed: {_reason(error)}")) from None
 
     async def _elicit(
-        self, context: ClientRequestContext, params: types.ElicitRequestParams
+        self,
+        connected: Sequence[UpstreamConnection],
+        context: ClientRequestContext,
+        params: types.ElicitRequestParams,
     ) -> types.ElicitResult | types.ErrorData:
-        # A server does not say which call its question belongs to; with two of them nobody can tell whom it is for.
-        if len(self._questioned) != 1:
-            return types.ElicitResult(action="decline")
-        return await self._questioned[0](params)
+        asking = connected[0].asking if connected else []
+        # Over HTTP, and in a result that wants input, a question comes in the answer to its own call.
+        ask = _ASKING.get()
+        if ask is None and len(asking) == 1 and not connected[0].abandoned:
+            # Elsewhere nothing says which call it belongs to, but for one that is alone, with none before it that may still run.
+            ask = asking[0]
+        return await ask(params) if ask is not None and ask in asking else types.ElicitResult(action="decline")
 
     # ------------------------------------------------------------------------------------------------- requests
     async def request(
@@ -349,9 +381,9 @@ class Upstream:
         ask: Ask | None = None,
     ) -> dict[str, Any]:
         """The result of a request, as it was sent. What the server wants to know in between is asked of a person, or refused."""
-        self._calls += 1
-        if ask is not None:
-            self._questioned.append(ask)
+        live.asking.append(ask)
+        carried = _ASKING.set(ask)
+        answered = False
         try:
             for _ in range(_MAX_ROUNDS):
                 answer = await live.client.session.send_request(
@@ -359,14 +391,35 @@ class Upstream:
                 )
                 raw = answer.root
                 if raw.get("resultType") != "input_required":
+                    answered = True
                     return raw
                 request = await self._answered(live, request, types.InputRequiredResult.model_validate(raw))
+        except MCPError as error:
+            answered = error.code != types.REQUEST_TIMEOUT and own_code(error) != LOST
+            self._retire(live, error)
+            raise
         finally:
-            self._calls -= 1
-            if ask is not None:
-                self._questioned.remove(ask)
+            _ASKING.reset(carried)
+            live.asking.remove(ask)
+            live.abandoned |= not answered
+            if live.retired and not live.asking:
+                live.unused.set()
             self.last_used = self._clock.monotonic()
         raise UpstreamFault(f"it asked for input more than {_MAX_ROUNDS} times")
+
+    def _retire(self, live: UpstreamConnection, error: BaseException) -> bool:
+        """Whether the server has ended this connection's session: the next call begins another."""
+        if not isinstance(error, MCPError) or own_code(error) != SESSION_GONE:
+            return False
+        if not live.retired:
+            live.retired = True
+            runner, self._runner, self._ready, self.state = self._runner, None, None, "stopped"
+            assert runner is not None
+            self._retired[runner] = live
+            runner.add_done_callback(lambda task: self._retired.pop(task, None))
+        if not live.asking:
+            live.unused.set()
+        return True
 
     async def _answered(
         self, live: UpstreamConnection, request: types.ClientRequest, wanted: types.InputRequiredResult
@@ -393,12 +446,16 @@ class Upstream:
     async def rest(self) -> None:
         """End the connection; the next call makes another."""
         self._stop.set()
-        runner = self._runner
-        if runner is not None and not runner.done():
-            await asyncio.wait([runner], timeout=10)
-            if not runner.done():
+        for live in self._retired.values():
+            live.unused.set()
+        runners = {*self._retired, *([self._runner] if self._runner is not None else [])}
+        left = [runner for runner in runners if not runner.done()]
+        if left:
+            _, late = await asyncio.wait(left, timeout=10)
+            for runner in late:
                 runner.cancel()
-                await asyncio.wait([runner], timeout=5)
+            if late:
+                await asyncio.wait(late, timeout=5)
 
     def _sentence(self, trouble: str) -> str:
         return f'The MCP server "{self.config.name}" cannot be used: {trouble or "it ended"}.'
@@ -426,15 +483,12 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, MCPError):
         if error.code == types.CONNECTION_CLOSED:
             return "the connection closed"
-        return error.message if error.code in _OURS else f"it answered with the error {error.code}"
+        return error.message if own_code(error) is not None else f"it answered with the error {error.code}"
     if isinstance(error, ValidationError):
         return "its answers do not follow the protocol"
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
     return f"the connection failed ({type(error).__name__})"
-
-
-_OURS = range(-32_093, -32_090)
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
