@@ -275,7 +275,8 @@ def load_settings(project: Path, environment: Mapping[str, str]) -> Settings:
         if text is not None:
             values[name] = _from_text(name, text)
     checked = {name: _checked(name, value) for name, value in values.items()}
-    upstream = upstream_configs(servers)
+    upstream, connected = upstream_configs(servers), connection_configs(connections, environment)
+    _check_signing_in(upstream, connected)
     return Settings(
         project=project,
         policy=Policy.from_dict(policy),
@@ -283,7 +284,7 @@ def load_settings(project: Path, environment: Mapping[str, str]) -> Settings:
         versions={name: VersionRules.from_dict(name, table) for name, table in _tables("versions", versions).items()},
         services={**_gateway(upstream), **service_configs(services, environment)},
         gates=_gates(gates),
-        connections=connection_configs(connections, environment),
+        connections=connected,
         mcp_resources=resources,
         mcp_servers=upstream,
         secrets=_secrets(environment),
@@ -295,6 +296,17 @@ def _tables(section: str, table: Any) -> Mapping[str, Any]:
     if not isinstance(table, Mapping):
         raise ConfigError(f"[{section}] in {FILE} must have a table for each tool, as [{section}.NAME].")
     return table
+
+
+def _check_signing_in(servers: Mapping[str, UpstreamConfig], connections: Mapping[str, ConnectionConfig]) -> None:
+    """A token that a person gave for one server is sent to no other."""
+    for one in servers.values():
+        connection = connections.get(one.connection)
+        if connection is not None and connection.server and connection.server != one.url:
+            raise ConfigError(
+                f'[mcp.servers.{one.name}] has another "url" than the "server" of [connections.{one.connection}]; '
+                "write the same address into both."
+            )
 
 
 def _gateway(servers: Mapping[str, UpstreamConfig]) -> dict[str, ServiceConfig]:

@@ -160,8 +160,9 @@ class ConnectionsPort(Protocol):
         """A token that is valid now. `ConnectionNeeded`, or `ToolError` with TRANSIENT if the service cannot be asked."""
         ...
 
-    async def refused(self, tenant: str, user: str, connection: str, token: str) -> None:
-        """The service did not take this token: the next one is a new one."""
+    async def refused(self, tenant: str, user: str, connection: str, token: str, scopes: Sequence[str] = ()) -> None:
+        """The service did not take this token: the next one is a new one. With `scopes` it wants more than the token allows:
+        there is no next one until the person has allowed that."""
         ...
 
     async def forget(self, tenant: str, user: str) -> tuple[int, list[str]]:

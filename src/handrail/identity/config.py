@@ -10,16 +10,17 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from handrail.contract.bearer_challenge import SCOPE
 from handrail.contract.errors import ConfigError
 
 _FILE = "handrail.toml"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CLIENT_AUTH = ("basic", "post", "none")
 REVOKES = ("grant", "account")
 _ADDRESSES = (
+    "server",
     "issuer",
     "authorization_endpoint",
     "token_endpoint",
@@ -27,6 +28,7 @@ _ADDRESSES = (
     "device_endpoint",
     "resource",
 )
+_FOUND = ("authorization_endpoint", "token_endpoint", "revocation_endpoint", "device_endpoint")
 _PROVIDERS: Mapping[str, Mapping[str, Any]] = {
     "google": {
         "label": "Google",
@@ -51,12 +53,14 @@ class ConnectionConfig:
     name: str
     label: str = ""
     """The service as people know it; the name if nothing is given."""
+    server: str = ""
+    """The protected server, such as an MCP server: it says where people sign in, and a client is registered there."""
     issuer: str = ""
     authorization_endpoint: str = ""
     token_endpoint: str = ""
     revocation_endpoint: str = ""
     device_endpoint: str = ""
-    client_id: str
+    client_id: str = ""
     client_secret: str = field(default="", repr=False)
     """From the environment; empty for a public client."""
     client_secret_env: str = ""
@@ -102,11 +106,20 @@ def _config(name: str, table: Any, environment: Mapping[str, str]) -> Connection
     values = {**_PROVIDERS.get(provider, {}), **table}
     values.pop("provider", None)
     _check_values(place, values)
-    if not values.get("client_id"):
+    if values.get("server"):
+        taken = [key for key in (*_FOUND, "resource") if values.get(key)]
+        if taken:
+            raise ConfigError(f'{place} has a "server", which says itself what "{taken[0]}" is; leave that out.')
+    elif not values.get("client_id"):
         raise ConfigError(f'{place} needs a "client_id", which the service gives when an application is registered.')
-    if not values.get("issuer") and not (values.get("authorization_endpoint") and values.get("token_endpoint")):
+    if (
+        not values.get("server")
+        and not values.get("issuer")
+        and not (values.get("authorization_endpoint") and values.get("token_endpoint"))
+    ):
         raise ConfigError(
-            f'{place} needs an "issuer", or an "authorization_endpoint" and a "token_endpoint", or provider = "google".'
+            f'{place} needs a "server", an "issuer", an "authorization_endpoint" and a "token_endpoint", '
+            'or provider = "google".'
         )
     variable = values.get("client_secret_env", "")
     if variable and not _VARIABLE.fullmatch(variable):
@@ -141,7 +154,7 @@ def _check_values(place: str, values: Mapping[str, Any]) -> None:
         wanted = None
         if key in ("scopes", "tools"):
             good = isinstance(value, (list, tuple)) and all(
-                isinstance(one, str) and _SCOPE.fullmatch(one) for one in value
+                isinstance(one, str) and SCOPE.fullmatch(one) for one in value
             )
             wanted = None if good else "a list of texts without spaces"
         elif key == "parameters":
@@ -195,4 +208,4 @@ def is_safe_address(text: str) -> bool:
         return False
     if not host or port == 0 or parts.username is not None or parts.fragment or not text.isascii() or " " in text:
         return False
-    return parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK)
+    return parts.scheme == "https" or (parts.scheme == "http" and host in LOOPBACK)

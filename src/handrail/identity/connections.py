@@ -12,6 +12,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
@@ -28,6 +29,7 @@ from handrail.contract.credentials import (
 )
 from handrail.contract.errors import ErrorType, ToolError, UsageError
 from handrail.identity.config import ConnectionConfig
+from handrail.identity.discovery import DiscoveredClient, discovered_client
 from handrail.identity.oauth import DeviceGrant, OAuthClient, SlowDown, StillPending, TokenSet, new_verifier
 from handrail.identity.sealed_credential import Credential, new_grant, seal, unseal
 from handrail.identity.vault import SealBroken, Vault
@@ -152,10 +154,16 @@ class Connections:
         self.check(connection)
         _check_user(user)
         state, verifier = secrets.token_urlsafe(32), new_verifier()
-        url = await self._clients[connection].authorization_url(
-            state=state, verifier=verifier, redirect_uri=redirect_uri
-        )
-        kept = {"verifier": verifier, "redirect": redirect_uri, "browser": _digest(browser), "key": self._vault.key_id}
+        found = await self._found(tenant, user, connection, redirect_uri)
+        client = self._client(connection, found)
+        url = await client.authorization_url(state=state, verifier=verifier, redirect_uri=redirect_uri)
+        kept = {
+            "verifier": verifier,
+            "redirect": redirect_uri,
+            "browser": _digest(browser),
+            "key": self._vault.key_id,
+            "client": found,
+        }
         digest = _digest(state)
         sealed = self._vault.seal(kept, "authorization", digest, tenant, user, connection)
         await self._store.begin_authorization(
@@ -180,8 +188,8 @@ class Connections:
             raise AuthorizationRefused(
                 "This answer belongs to no connection that was begun here, was used before, or came too late; connect again."
             )
-        config, client = self._configs.get(pending.connection), self._clients.get(pending.connection)
-        if config is None or client is None:
+        config = self._configs.get(pending.connection)
+        if config is None:
             raise AuthorizationRefused("The connection is no longer configured; nothing was connected.")
         who = pending.tenant, pending.user, pending.connection
         key_id, _, sealed = pending.sealed.partition(":")
@@ -190,20 +198,47 @@ class Connections:
             raise AuthorizationRefused("Another browser has begun this connection; connect again in this one.")
         if redirect_uri != kept["redirect"]:
             raise AuthorizationRefused("The answer came to another address than it was sent to; nothing was connected.")
+        client = self._client(pending.connection, kept.get("client"))
         await client.check_issuer(answer.get("iss"))
         if "error" in answer or not answer.get("code"):
             word = "was not allowed" if answer.get("error") == "access_denied" else "was refused by the service"
             raise AuthorizationRefused(f"{config.label} was not connected: it {word}.")
         exchange = client.exchange(code=answer["code"], verifier=kept["verifier"], redirect_uri=redirect_uri)
-        return await self._carried(self._kept(who, pending.digest, exchange))
+        return await self._carried(self._kept(who, pending.digest, exchange, kept.get("client")))
 
     async def _kept(
-        self, who: tuple[str, str, str], digest: str, tokens: Coroutine[Any, Any, TokenSet]
+        self,
+        who: tuple[str, str, str],
+        digest: str,
+        tokens: Coroutine[Any, Any, TokenSet],
+        found: Mapping[str, Any] | None = None,
     ) -> ConnectionState:
-        return await self._keep(who, digest, await tokens)
+        return await self._keep(who, digest, replace(await tokens, client=found))
+
+    async def _found(self, tenant: str, user: str, connection: str, redirect_uri: str) -> Mapping[str, Any] | None:
+        """The client for a connection to a server that says itself where people sign in. It is looked up each time, because a
+        server may move to another authorization server, where no earlier client is known."""
+        config = self._configs[connection]
+        if not config.server:
+            return None
+        more: tuple[str, ...] = ()
+        stored = await self._store.get(tenant, user, connection)
+        if stored is not None:
+            with suppress(SealBroken):
+                tokens = self._open(stored).tokens
+                more = (*tokens.scopes, *tokens.wanted)
+        found = await discovered_client(config, redirect_uri=redirect_uri, more_scopes=more, now=self._now)
+        return found.to_dict()
+
+    def _client(self, connection: str, found: Mapping[str, Any] | None) -> OAuthClient:
+        if found is None:
+            return self._clients[connection]
+        return DiscoveredClient.from_dict(found).oauth(self._configs[connection], self._now)
 
     async def begin_device(self, user: str, connection: str) -> DeviceGrant:
         self.check(connection)
+        if self._configs[connection].server:
+            raise UsageError(f'"{connection}" is connected with a browser; leave out --device.')
         _check_user(user)
         return await self._clients[connection].begin_device()
 
@@ -267,6 +302,13 @@ class Connections:
     async def token(self, tenant: str, user: str, connection: str) -> AccessToken:
         who = (tenant, user, connection)
         tokens = self._opened(await self._store.get(*who), connection).tokens
+        if tokens.wanted:
+            raise ConnectionNeeded(
+                connection,
+                self._configs[connection].label,
+                f'The connection to "{self._configs[connection].label}" does not allow this. '
+                "The person has been shown how to allow it; ask them to do it, then try again.",
+            )
         if self._is_fresh(tokens):
             return self._handed(connection, tokens)
         lock = self._locks.setdefault(who, asyncio.Lock())
@@ -281,15 +323,34 @@ class Connections:
         task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)
 
-    async def refused(self, tenant: str, user: str, connection: str, token: str) -> None:
+    async def refused(self, tenant: str, user: str, connection: str, token: str, scopes: Sequence[str] = ()) -> None:
         who = (tenant, user, connection)
         stored = await self._store.get(*who)
         if stored is None:
             return
         found = self._opened(stored, connection)
-        if hmac.compare_digest(found.tokens.access, token):
-            ended = replace(found, tokens=replace(found.tokens, expires_at=0.0))
-            await self._store.put(seal(self._vault, who, ended), expected=stored.version)
+        tokens = found.tokens
+        if hmac.compare_digest(tokens.access, token):
+            if scopes:
+                ended = replace(tokens, wanted=self._beyond(connection, tokens, scopes))
+            else:
+                ended = replace(tokens, expires_at=0.0)
+            await self._store.put(seal(self._vault, who, replace(found, tokens=ended)), expected=stored.version)
+
+    def _beyond(self, connection: str, tokens: TokenSet, scopes: Sequence[str]) -> tuple[str, ...]:
+        """The scopes that the person can be asked for; `ToolError` if asking once more would not help."""
+        config = self._configs[connection]
+        asked = tokens.client["scopes"] if tokens.client is not None else config.scopes
+        if config.server and not set(scopes) <= set(asked):
+            return tuple(scopes)
+        known = set(config.scopes)
+        lacks = next((one for one in scopes if one not in known), "") if not config.server else ""
+        if lacks:
+            mend = f'it wants "{lacks}", which "scopes" in [connections.{connection}] does not list'
+            _LOG.error("%s does not allow a call: %s.", config.label, mend)
+        raise ToolError(
+            ErrorType.AUTH, f"{config.label} does not allow this to the person, although they were asked for it."
+        )
 
     async def _refreshed(self, who: tuple[str, str, str]) -> AccessToken:
         waited = 0.0
@@ -312,9 +373,9 @@ class Connections:
             waited += _LOOK_SECONDS
 
     async def _refresh(self, who: tuple[str, str, str], used: Credential) -> AccessToken:
-        config, client, tokens = self._configs[who[2]], self._clients[who[2]], used.tokens
+        config, tokens = self._configs[who[2]], used.tokens
         try:
-            new = await client.refresh(tokens)
+            new = replace(await self._client(who[2], tokens.client).refresh(tokens), client=tokens.client)
         except AuthorizationRefused as error:
             if error.code != "invalid_grant":
                 _LOG.error("The connection %s cannot be refreshed: %s", who[2], error)
@@ -428,7 +489,7 @@ class Connections:
     async def _revoke(self, config: ConnectionConfig, tokens: TokenSet) -> str:
         """Why it could not be revoked, in a sentence; empty if it was."""
         try:
-            if await self._clients[config.name].revoke(tokens):
+            if await self._client(config.name, tokens.client).revoke(tokens):
                 return ""
             return f"{config.label} has no way to revoke; remove the access in your account there."
         except CredentialError as error:

@@ -54,6 +54,10 @@ class TokenSet:
     expires_at: float | None = None
     """Seconds since 1970."""
     scopes: tuple[str, ...] = ()
+    client: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The client that they were given to, where it was found by discovery."""
+    wanted: tuple[str, ...] = ()
+    """Scopes that the service has asked for beyond these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +94,12 @@ def challenge_of(verifier: str) -> str:
 class OAuthClient:
     """One client of one authorization server."""
 
-    def __init__(self, config: ConnectionConfig, *, now: Callable[[], float]) -> None:
+    def __init__(
+        self, config: ConnectionConfig, *, now: Callable[[], float], endpoints: Endpoints | None = None
+    ) -> None:
         self.config = config
         self._now = now
-        self._endpoints: Endpoints | None = None
+        self._endpoints = endpoints
 
     # ------------------------------------------------------------------------------------------------- discovery
     async def endpoints(self) -> Endpoints:
@@ -114,7 +120,7 @@ class OAuthClient:
                         found = await self.metadata()
                 except TimeoutError:
                     raise self._unreachable() from None
-                self._endpoints = self._from_metadata(found)
+                self._endpoints = self.endpoints_in(found)
         return self._endpoints
 
     async def metadata(self) -> Mapping[str, Any]:
@@ -130,10 +136,11 @@ class OAuthClient:
                 raise AuthorizationUnavailable(f"{self._label} cannot be asked at the moment; try again later.")
         raise AuthorizationUnavailable(f'{self._label} has no description at its issuer "{issuer}".')
 
-    def _from_metadata(self, found: Mapping[str, Any]) -> Endpoints:
+    def endpoints_in(self, found: Mapping[str, Any], *, pkce: bool = False) -> Endpoints:
+        """The endpoints of a description. With `pkce` it must say that it offers that; else it must not say the contrary."""
         config = self.config
         methods = found.get("code_challenge_methods_supported")
-        if isinstance(methods, list) and "S256" not in methods:
+        if (pkce or isinstance(methods, list)) and "S256" not in (methods if isinstance(methods, list) else ()):
             raise AuthorizationRefused(f"{self._label} does not offer PKCE with S256, which a connection needs.")
 
         def place(own: str, key: str, *, needed: bool = False) -> str:

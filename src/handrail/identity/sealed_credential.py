@@ -59,12 +59,17 @@ def unseal(vault: Vault, stored: StoredCredential) -> Credential:
 
 
 def _written(tokens: TokenSet) -> dict[str, Any]:
-    return {
+    made: dict[str, Any] = {
         "access": tokens.access,
         "refresh": tokens.refresh,
         "expiresAt": tokens.expires_at,
         "scopes": list(tokens.scopes),
     }
+    if tokens.client is not None:
+        made["client"] = tokens.client
+    if tokens.wanted:
+        made["wanted"] = list(tokens.wanted)
+    return made
 
 
 def _read(kept: Mapping[str, Any]) -> TokenSet:
@@ -73,4 +78,6 @@ def _read(kept: Mapping[str, Any]) -> TokenSet:
         refresh=kept["refresh"],
         expires_at=kept["expiresAt"],
         scopes=tuple(kept["scopes"]),
+        client=kept.get("client"),
+        wanted=tuple(kept.get("wanted", ())),
     )

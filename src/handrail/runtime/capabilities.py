@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -223,10 +223,11 @@ class Secrets:
             raise UsageError("The runtime is not open.")
         return asyncio.run_coroutine_threadsafe(self.token(connection), loop).result()
 
-    async def refused(self, connection: str, token: str) -> None:
-        """The service did not take this token although it should be valid: the next `token` is a new one."""
+    async def refused(self, connection: str, token: str, scopes: Sequence[str] = ()) -> None:
+        """The service did not take this token although it should be valid: the next `token` is a new one. `scopes` are those that
+        it wants beyond what the person has allowed; the person is asked for them."""
         port, tenant, user = self._whose(connection)
-        await port.refused(tenant, user, connection, token)
+        await port.refused(tenant, user, connection, token, scopes)
 
     def ask_to_connect(self, connection: str) -> None:
         """The service takes no token of this connection, or wants another permission: the person is shown where to connect."""

@@ -172,7 +172,7 @@ async def test_each_user_is_sent_with_their_own_token_and_nobody_with_anothers(
     store = MemoryStore()
     with AuthorizationServer() as issuer:
         ways = connections(issuer, store)
-        box = await opened(tmp_path, http, store=store, ways=ways, connection="example")
+        box = await opened(tmp_path, http, store=store, ways=ways, connection="example", call_seconds=30)
         await box.runtime.open()
         try:
             for user in ("ana", "ben", "cleo"):

@@ -26,7 +26,16 @@ from handrail.authoring.source import UpstreamTool
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ConfigError, ErrorType, ToolError
 from handrail.contract.ports import Clock
-from handrail.mcp.gateway.http_transport import LOST, NOT_SENT, SESSION_GONE, UNAUTHORIZED, BearerToken, own_code
+from handrail.mcp.gateway.http_transport import (
+    FORBIDDEN,
+    LOST,
+    NOT_SENT,
+    SESSION_GONE,
+    UNAUTHORIZED,
+    BearerToken,
+    own_code,
+    wanted_scopes,
+)
 from handrail.mcp.gateway.limits import UpstreamFault
 from handrail.mcp.gateway.offerings import OfferKind, list_offered, prompt_offered, read_offered
 from handrail.mcp.gateway.person import ask_person, show_blocks
@@ -42,6 +51,14 @@ _MAX_CONNECTIONS = 200
 
 class UpstreamLost(Exception):
     """A call was sent, and what became of it is not known."""
+
+
+class ScopesWanted(ToolError):
+    """A call was refused before it ran: the person would have to allow more."""
+
+    def __init__(self, server: str, scopes: tuple[str, ...]) -> None:
+        super().__init__(ErrorType.AUTH, f'The MCP server "{server}" does not allow this call with our credentials.')
+        self.scopes = scopes
 
 
 class Gateway:
@@ -102,7 +119,13 @@ class Gateway:
             return await self._call(server, upstream, args, ctx)
         assert isinstance(server.auth, BearerToken)
         token = server.auth.value = await ctx.secrets.token(connection)
-        answer = await self._call(server, upstream, args, ctx)
+        try:
+            answer = await self._call(server, upstream, args, ctx)
+        except ScopesWanted as error:
+            # There is no other token before the person has allowed more, which they are shown how to.
+            await ctx.secrets.refused(connection, token, error.scopes)
+            await ctx.secrets.token(connection)
+            raise
         if answer.error is None or answer.error.type is not ErrorType.AUTH:
             return answer
         # It did not get to the tool, so it may be sent once more, with a token that is new.
@@ -123,6 +146,8 @@ class Gateway:
         try:
             live = await server.connection()
         except UpstreamUnavailable as error:
+            if error.scopes:
+                raise ScopesWanted(upstream.server, error.scopes) from None
             if error.unauthorized:
                 return failed(ErrorType.AUTH, str(error), partial=False)
             return failed(ErrorType.TRANSIENT, str(error), partial=False, retryable=True, retry_after=error.retry_after)
@@ -203,6 +228,8 @@ def _refused(error: MCPError, upstream: UpstreamTool, tool_id: str) -> ToolRespo
     if own == UNAUTHORIZED:
         message = f'The MCP server "{upstream.server}" does not accept the credentials for this call.'
         return failed(ErrorType.AUTH, message, partial=False)
+    if own == FORBIDDEN:
+        raise ScopesWanted(upstream.server, wanted_scopes(error))
     if own in (NOT_SENT, SESSION_GONE):
         message = f'"{tool_id}" did not get to its server: {error.message}.'
         return failed(ErrorType.TRANSIENT, message, partial=False, retryable=True)

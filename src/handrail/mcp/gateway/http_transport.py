@@ -8,7 +8,7 @@ connection, and with it every other call that waits on it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,20 +17,33 @@ import orjson
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.shared.exceptions import MCPError
 
+from handrail.contract.bearer_challenge import scopes_in
 from handrail.mcp.gateway.limits import UpstreamFault
 
-NOT_SENT, LOST, UNAUTHORIZED, SESSION_GONE = -32_091, -32_092, -32_093, -32_094
-"""Codes of our own errors: it was not reached; its answer was lost; it wants other credentials; it forgot the session."""
+NOT_SENT, LOST, UNAUTHORIZED, SESSION_GONE, FORBIDDEN = -32_091, -32_092, -32_093, -32_094, -32_095
+"""Codes of our own errors: it was not reached; its answer was lost; it wants other credentials; it forgot the session; it wants
+the person to allow more."""
 _OURS = secrets.token_hex(16)
 """Marks errors that were made here, so that no server can claim in our name that a call was not sent."""
 WRONG_CREDENTIALS = "it does not accept our credentials"
+MORE_SCOPES = "it wants the person to allow more"
+_MARK = "handrail"
 _MESSAGES_PER_STREAM = 16
 """How many of the largest messages a stream of events may hold."""
 
 
 def own_code(error: MCPError) -> int | None:
     """The code of an error that was made here; None for one that a server or the SDK made, whatever its code is."""
-    return error.code if error.data == _OURS else None
+    return error.code if isinstance(error.data, dict) and error.data.get(_MARK) == _OURS else None
+
+
+def wanted_scopes(error: BaseException) -> tuple[str, ...]:
+    """What the person would have to allow, if that is why a request was refused."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    if not isinstance(error, MCPError) or own_code(error) != FORBIDDEN:
+        return ()
+    return tuple(error.data["scopes"])
 
 
 class BearerToken(httpx2.Auth):
@@ -82,6 +95,9 @@ class BoundedHTTP(httpx2.AsyncHTTPTransport):
         if response.status_code == 401:
             await response.aclose()
             return _failed(request, UNAUTHORIZED, WRONG_CREDENTIALS)
+        if response.status_code == 403 and (scopes := scopes_in(response.headers.get("www-authenticate", ""))):
+            await response.aclose()
+            return _failed(request, FORBIDDEN, MORE_SCOPES, scopes)
         if response.status_code == 404 and MCP_SESSION_ID in request.headers:
             # The protocol's word for a session that the server has ended: it has looked at nothing else of the request.
             await response.aclose()
@@ -112,13 +128,13 @@ class BoundedHTTP(httpx2.AsyncHTTPTransport):
         )
 
 
-def _failed(request: httpx2.Request, code: int, message: str) -> httpx2.Response:
+def _failed(request: httpx2.Request, code: int, message: str, scopes: Sequence[str] = ()) -> httpx2.Response:
     """An answer in the server's place."""
     try:
         named = orjson.loads(request.content).get("id")
     except (httpx2.RequestNotRead, orjson.JSONDecodeError, AttributeError):
         named = None
-    error = {"code": code, "message": message, "data": _OURS}
+    error = {"code": code, "message": message, "data": {_MARK: _OURS, "scopes": list(scopes)}}
     body = {"jsonrpc": "2.0", "id": named if named is not None else 0, "error": error}
     return httpx2.Response(503, json=body, request=request)
 

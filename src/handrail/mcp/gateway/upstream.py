@@ -32,7 +32,14 @@ from handrail.authoring.mcp.server_config import UpstreamConfig
 from handrail.contract.errors import JsonError
 from handrail.contract.ports import Clock
 from handrail.mcp.gateway.complete_results import completed
-from handrail.mcp.gateway.http_transport import LOST, SESSION_GONE, WRONG_CREDENTIALS, http_streams, own_code
+from handrail.mcp.gateway.http_transport import (
+    LOST,
+    SESSION_GONE,
+    WRONG_CREDENTIALS,
+    http_streams,
+    own_code,
+    wanted_scopes,
+)
 from handrail.mcp.gateway.limits import UpstreamFault
 from handrail.mcp.gateway.stdio_transport import ChildProcess
 
@@ -57,11 +64,20 @@ class RawResult(RootModel[dict[str, Any]]):
 class UpstreamUnavailable(Exception):
     """Nothing was sent: the server cannot be reached now. `retry_after` is in seconds."""
 
-    def __init__(self, sentence: str, retry_after: float | None = None, *, unauthorized: bool = False) -> None:
+    def __init__(
+        self,
+        sentence: str,
+        retry_after: float | None = None,
+        *,
+        unauthorized: bool = False,
+        scopes: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(sentence)
         self.retry_after = retry_after
         self.unauthorized = unauthorized
         """It wants other credentials."""
+        self.scopes = scopes
+        """What it wants the person to allow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +197,7 @@ class Upstream:
     async def _run(self, ready: asyncio.Future[UpstreamConnection], stop: asyncio.Event) -> None:
         started = self._clock.monotonic()
         trouble = ""
+        scopes: tuple[str, ...] = ()
         try:
             async with self._connected() as live:
                 self.state, self.trouble, self.offer = "ready", "", live.offer
@@ -192,7 +209,7 @@ class Upstream:
             trouble = "it was stopped"
             raise
         except BaseException as error:  # noqa: BLE001  # whatever a server, a transport or the SDK raises
-            trouble = _reason(error)
+            trouble, scopes = _reason(error), wanted_scopes(error)
         finally:
             process = self._process
             if (
@@ -201,15 +218,17 @@ class Upstream:
                 and trouble in ("", "it ended", "the connection closed")
             ):
                 trouble = str(process.fault)
-            self._ended(ready, trouble, lasted=self._clock.monotonic() - started)
+            self._ended(ready, trouble, scopes, lasted=self._clock.monotonic() - started)
 
-    def _ended(self, ready: asyncio.Future[UpstreamConnection], trouble: str, *, lasted: float) -> None:
+    def _ended(
+        self, ready: asyncio.Future[UpstreamConnection], trouble: str, scopes: tuple[str, ...], *, lasted: float
+    ) -> None:
         if ready is not self._ready:
             return  # retired: another is in its place
         was_ready = self.state == "ready"
         self.state, self.trouble = ("failed" if trouble else "stopped"), trouble
         unauthorized = trouble == WRONG_CREDENTIALS
-        if unauthorized:
+        if unauthorized or scopes:
             pass  # the next call may have other credentials, and need not wait
         elif trouble:
             self._failures = 1 if was_ready and lasted > _STABLE_SECONDS else self._failures + 1
@@ -221,7 +240,9 @@ class Upstream:
             self._failures = 0
         if not ready.done():
             ready.set_exception(
-                UpstreamUnavailable(self._sentence(trouble or "it is being stopped"), unauthorized=unauthorized)
+                UpstreamUnavailable(
+                    self._sentence(trouble or "it is being stopped"), unauthorized=unauthorized, scopes=scopes
+                )
             )
 
     async def _watch(self, live: UpstreamConnection, stop: asyncio.Event) -> None:

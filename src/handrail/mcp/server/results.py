@@ -17,7 +17,7 @@ from handrail.providers.event_stream import as_text
 
 RESULT_URI = "handrail://result/"
 _RESULTS = "mcp-result"
-_MOST_BYTES_OF_A_CHARACTER = 10
+_MAX_CHARACTER_BYTES = 10
 """Four as data, and six where it is escaped within text."""
 
 
@@ -34,7 +34,7 @@ class Results:
         envelope = response.to_dict()
         text = as_text(envelope)
         limit = self._options.max_result_bytes
-        if not blocks and len(text) * _MOST_BYTES_OF_A_CHARACTER <= limit:
+        if not blocks and len(text) * _MAX_CHARACTER_BYTES <= limit:
             size = 0  # it fits however it is written
         else:
             size = len(orjson.dumps(text)) + len(text.encode())  # it is sent as text and as data
