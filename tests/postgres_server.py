@@ -81,26 +81,29 @@ class PostgresServer:
             self._process = None
 
     @property
+    def settings(self) -> tuple[str, ...]:
+        return self._settings
+
+    @property
     def folder(self) -> Path:
         return self._folder
 
-    def copy_to(self, folder: Path) -> None:
-        """A standby of this server, as it is now, in a folder of its own."""
+    def copy_to(self, folder: Path, through: str | None = None) -> None:
+        """A standby of this server, as it is now, in a folder of its own. `through` is a URL by which it reaches this one."""
         if os.geteuid() == 0:
             os.chown(folder, _NOBODY, _NOBODY)
         self.run(
             "pg_basebackup",
             "-D",
             folder / "data",
-            "-h",
-            self._folder,
-            "-U",
-            "postgres",
+            "-d",
+            through or self.url("postgres"),
             "-R",
             "-X",
             "stream",
             "-c",
             "fast",
+            "--no-sync",
         )
 
     def promote(self) -> None:
@@ -215,12 +218,12 @@ def postgres_server(*settings: str) -> Iterator[PostgresServer]:
 
 
 @contextmanager
-def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
+def standby_of(primary: PostgresServer, through: str | None = None) -> Iterator[PostgresServer]:
     """A server that follows another, until it is promoted."""
     folder = Path(tempfile.mkdtemp(prefix="hr-pg-"))
     try:
-        standby = PostgresServer(folder)
-        primary.copy_to(folder)
+        standby = PostgresServer(folder, *primary.settings)
+        primary.copy_to(folder, through)
         standby.start()
         try:
             yield standby

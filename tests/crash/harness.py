@@ -1,8 +1,9 @@
 """Kills worker processes at random while they deliver writing calls, in duplicate and again under new ids after a resume.
 
 The harness is the model and the network: it knows which calls were really asked for, which of them a restored model still
-remembers, and under which ids each was sent. The workers are real runtimes on one SQLite file, or on one
-PostgreSQL database. By hand:
+remembers, and under which ids each was sent. Most workers are killed once they have started an effect, which is where something
+could be doubled: at a chosen point after the claim, or soon after the start. The workers are real runtimes on one SQLite file, or
+on one PostgreSQL database. By hand:
 
     python -m tests.crash.harness --kills 500 --seed 7
 """
@@ -21,8 +22,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from tests.crash.run import RunFigures, build_effects, processes_of, room
-from tests.crash.worker import POLICY, Job, Wanted, store_of, work
+from tests.crash.run import RunFigures, build_effects, room, warm_processes
+from tests.crash.worker import POLICY, Job, Turn, Wanted, store_of, work
 
 from handrail import Registry, Runtime
 from handrail.contract.store import LedgerRow, LedgerState
@@ -31,6 +32,9 @@ TURNS = 3
 PATIENCE = 60.0
 """Seconds after which a worker that nobody kills is taken for stuck."""
 _MAX_CALL_SECONDS = 1.0
+_OPEN = ("after_claim", "before_handler", "after_handler", "before_finish")
+_POINTS = (*_OPEN, *_OPEN, "before_claim", "after_finish", "before_delivery")
+"""Where workers kill themselves; most often where a claim is open."""
 FINAL = ("done", "unknown")
 Pair = tuple[str, int, str, str]
 
@@ -111,19 +115,20 @@ class Harness:
         self.figures = Figures(seed=seed)
         self.conversations: list[Conversation] = []
         self.live: dict[int, BaseProcess] = {}
-        self.delays: dict[int, float] = {}
+        self.waits_for: dict[int, tuple[str, float]] = {}
+        """After which line of a worker it is killed, and how much later."""
         self.deadlines: dict[int, float] = {}
         self.sent_at: dict[int, float] = {}
         """When each worker that lives had sent its first call, until that was answered."""
         self.call_seconds = 0.02
-        """How long a first call takes here, about: kills are spread over three times that, however slow the store is."""
+        """How long a first call takes here, about: kills are spread over a bit more, however slow the store is."""
         self.killed: set[int] = set()
         self.seen: set[int] = set()
         """Those that have sent a call."""
         self.lines: list[dict[str, Any]] = []
         self.sent_ids: dict[str, list[str]] = defaultdict(list)
         self._read_to = 0
-        self._spawn = processes_of("tests.crash.worker")
+        self._spawn = warm_processes()
 
     def run(self) -> Figures:
         started = time.monotonic()
@@ -157,16 +162,16 @@ class Harness:
 
     def _launch(self, one: Conversation) -> None:
         known = self._known_to_model(one)
-        if len(known) == len(one.calls) and self.random.random() < 0.6:
+        if len(known) == len(one.calls) and self.random.random() < 0.85:
             # The model has every answer and the user goes on.
             if one.turn + 1 == len(one.turns):
                 one.done = True
                 return
             one.turn, known = one.turn + 1, []
-        elif self.random.random() < 0.5:
+        elif self.random.random() < 0.3:
             # It is restored from an older state, and does not know the last of its calls any more.
             known = known[: self.random.randint(0, len(known))]
-        self._start(one, known, dies_at_points=self.random.random() < 0.5)
+        self._start(one, [self._delivery(one, one.turn, known)], known)
 
     def _known_to_model(self, one: Conversation) -> list[str]:
         """The ids of the turn's first calls that were answered: what it was restored with, and what came since."""
@@ -182,46 +187,59 @@ class Harness:
             known.append(answers[wanted.logical])
         return known
 
-    def _start(self, one: Conversation, known: list[str], *, fresh: bool = False, **facts: Any) -> None:
-        number = self.figures.workers = self.figures.workers + 1
-        stable = one.id_scope == "session"
+    def _delivery(self, one: Conversation, turn: int, known: list[str], *, fresh: bool = False) -> Turn:
+        """Where ids last as long as the session, some of the calls come again under an id that they had before."""
+        calls = one.turns[turn]
+        again = one.id_scope == "session" and not fresh
         sent = [
             self.sent_ids[wanted.logical][-1]
-            if stable and not fresh and self.sent_ids[wanted.logical] and self.random.random() < 0.35
+            if again and self.sent_ids[wanted.logical] and self.random.random() < 0.35
             else None
-            for wanted in one.calls
+            for wanted in calls
         ]
+        return Turn(input_id=f"turn-{turn}", calls=calls, restored=tuple(known), sent=tuple(sent))
+
+    def _start(self, one: Conversation, turns: list[Turn], known: list[str], *, patient: bool = False) -> None:
+        number = self.figures.workers = self.figures.workers + 1
+        dies = (
+            None if patient or self.random.random() < 0.6 else (self.random.choice(_POINTS), self.random.randint(1, 2))
+        )
         job = Job(
             number=number,
             seed=self.random.getrandbits(32),
             folder=self.folder,
             session_id=one.session_id,
             token=one.token,
-            input_id=f"turn-{one.turn}",
-            calls=one.calls,
-            restored=tuple(known),
-            sent=tuple(sent),
+            turns=tuple(turns),
             id_scope=one.id_scope,
             database=self.database,
             ledger=self.ledger,
-            **facts,
+            dies_at=dies,
+            patient=patient,
         )
         process = self._spawn.Process(target=work, args=(job,))
         process.start()
         one.remembered, one.latest = known, number
-        # Most are killed some time after their first call, a few while they start.
-        early = self.random.random() < 0.1
         self.live[number] = process
-        self.delays[number] = self.random.uniform(0.0, 0.1 if early else 3 * self.call_seconds)
-        if early and not facts.get("patient"):
-            self.deadlines[number] = time.monotonic() + self.delays[number]
-        elif facts.get("patient"):
-            self.deadlines[number] = time.monotonic() + PATIENCE
+        self.deadlines[number] = time.monotonic() + PATIENCE
+        if patient:
+            return
+        # A few are killed while they open the store, or before anything has started.
+        (waits_for,) = self.random.choices(("start", "sent", "owner", "launch"), (88, 5, 4, 3))
+        self.waits_for[number] = waits_for, self.random.uniform(0.0, 1.5 * self.call_seconds)
+        self._happened(number, "launch")
+
+    def _happened(self, number: int, what: str) -> None:
+        """Whoever waited for this line of a worker kills it soon."""
+        waits_for, delay = self.waits_for.get(number, ("", 0.0))
+        if waits_for == what:
+            del self.waits_for[number]
+            self.deadlines[number] = time.monotonic() + delay
 
     def _reap(self) -> None:
         self._read()
         for number, process in list(self.live.items()):
-            if process.exitcode is None and time.monotonic() > self.deadlines.get(number, float("inf")):
+            if process.exitcode is None and time.monotonic() > self.deadlines[number]:
                 with suppress(ProcessLookupError):  # it has just died by itself
                     process.kill()
                 process.join()
@@ -242,19 +260,12 @@ class Harness:
 
     def _finish_everything(self) -> None:
         """Now nobody is killed: every call is answered, and then once more to a model that has forgotten everything."""
-        began = [one for one in self.conversations if one.latest is not None]
-        for one in began:
-            self._start(one, self._known_to_model(one), patient=True)
+        for one in [one for one in self.conversations if one.latest is not None]:
+            known = self._known_to_model(one)
+            again = [self._delivery(one, turn, [], fresh=True) for turn in range(one.turn + 1)]
+            self._start(one, [self._delivery(one, one.turn, known), *again], known, patient=True)
             self._wait(self.at_once)
         self._wait(1)
-        last = {one.session_id: one.turn for one in began}
-        for turn in range(TURNS):
-            for one in began:
-                if turn <= last[one.session_id]:
-                    one.turn = turn
-                    self._start(one, [], patient=True, fresh=True)
-                    self._wait(self.at_once)
-            self._wait(1)
         self._read()
 
     def _wait(self, below: int) -> None:
@@ -274,9 +285,9 @@ class Harness:
         return Conversation(session_id, token, scope, [self._turn(f"{name}/t{n}", scope) for n in range(TURNS)])
 
     def _turn(self, name: str, scope: str) -> tuple[Wanted, ...]:
-        """Three to five calls. Where ids tell them apart, over a crash too, some of them are wanted twice."""
+        """Three to eight calls. Where ids tell them apart, over a crash too, some of them are wanted twice."""
         looks = []
-        for number in range(self.random.randint(2, 3)):
+        for number in range(self.random.randint(3, 5)):
             tool = "charge_card" if self.random.random() < 0.75 else "set_address"
             look = (tool, {"account": "a1", "amount": number})
             looks += [look, look] if scope not in ("message", "none") and self.random.random() < 0.5 else [look]
@@ -297,10 +308,11 @@ class Harness:
         now = time.monotonic()
         for line in map(json.loads, whole.splitlines()):
             self.lines.append(line)
+            if line["kind"] in ("owner", "sent", "start"):
+                self._happened(line["worker"], line["kind"])
             if line["kind"] == "sent" and line["worker"] not in self.seen:
                 self.seen.add(line["worker"])
                 self.sent_at[line["worker"]] = now
-                self.deadlines.setdefault(line["worker"], now + self.delays[line["worker"]])
             if line["kind"] == "answer" and (sent := self.sent_at.pop(line["worker"], None)) is not None:
                 self.call_seconds = min(0.9 * self.call_seconds + 0.1 * (now - sent), _MAX_CALL_SECONDS)
             if line["kind"] == "sent" and line["id"] not in self.sent_ids[line["logical"]]:
@@ -324,7 +336,7 @@ class Harness:
         started = {line["worker"] for line in starts}
         figures.kills_after_start = len(self.killed & started)
         figures.kills_at_points = sum(line["kind"] == "died" for line in self.lines)
-        figures.sent = len(answers)
+        figures.sent = sum(line["outcome"] in FINAL for line in answers)
         figures.asked = len({line["logical"] for line in self.lines if line["kind"] == "sent"})
         figures.starts = len(starts)
         figures.unknown = len(rows)

@@ -46,8 +46,10 @@ def build_effects(folder: Path) -> None:
     write(result, stamp_for(result, {}))
 
 
-def processes_of(module: str) -> ForkServerContext:
-    """Where processes that run this module start quickly."""
+def warm_processes() -> ForkServerContext:
+    """Where processes start quickly: forked from one that has imported what any of them runs. There is one for all kinds of run,
+    so that it imports for all of them."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([module])
+    runs = ("worker", "server", "load", "repeated_calls", "harness")
+    context.set_forkserver_preload([f"tests.crash.{name}" for name in runs])
     return context

@@ -1,25 +1,26 @@
 """The long run is played in pieces, and a run that was stopped continues with the next."""
 
 import pytest
-from tests.crash.long_run import DELIVERIES, KILLS, STOPS, OnStore, Progress, _control, _kill, _next, advance
+from tests.crash.long_run import GOALS, STOPS, OnStore, Progress, _control, _kill, _next, advance
 
 
 def _done() -> Progress:
-    sqlite, postgres = (OnStore(controls=1, kills=KILLS, deliveries=count) for count in DELIVERIES.values())
+    sqlite, postgres = (OnStore(controls=1, **goals) for goals in GOALS.values())
     postgres.stops = STOPS
-    return Progress(pieces=9, seconds=1.5, sqlite=sqlite, postgres=postgres)
+    return Progress(commit="c1", pieces=9, seconds=1.5, sqlite=sqlite, postgres=postgres)
 
 
-def test_the_long_run_continues_where_it_was_stopped(tmp_path):
+def test_the_long_run_continues_where_it_was_stopped_at_the_same_commit(tmp_path):
     path = tmp_path / "build" / "long-run.json"
-    assert Progress.read(path) == Progress()
+    assert Progress.read(path, "c1") == Progress(commit="c1")
     _done().write(path)
-    assert Progress.read(path) == _done()
+    assert Progress.read(path, "c1") == _done()
+    assert Progress.read(path, "c2") == Progress(commit="c2")
 
 
 def test_the_figures_of_an_earlier_form_of_the_run_do_not_count(tmp_path):
-    (tmp_path / "long-run.json").write_text('{"pieces": 40, "kills_sqlite": 10000, "stops": 500}')
-    assert Progress.read(tmp_path / "long-run.json") == Progress()
+    (tmp_path / "long-run.json").write_text('{"commit": "c1", "pieces": 40, "kills_sqlite": 10000, "stops": 500}')
+    assert Progress.read(tmp_path / "long-run.json", "c1") == Progress(commit="c1")
 
 
 def test_controls_come_first_then_what_is_furthest_from_its_end():
@@ -33,9 +34,19 @@ def test_controls_come_first_then_what_is_furthest_from_its_end():
     assert (play, store) == (_kill, "postgres")
 
 
+def test_the_goal_is_what_was_promised_and_the_table_has_every_figure():
+    both = [sum(goals[name] for goals in GOALS.values()) for name in ("kills", "deliveries", "deliveries_by_id")]
+    assert both[0] >= 10_000
+    assert both[1] + both[2] >= 1_000_000
+    table = _done().table()
+    assert "commit c1" in table
+    assert "100% of the goal" in table
+    assert all(item.replace("_", " ") in table for item in OnStore.__slots__)
+
+
 @pytest.mark.long
 def test_everything_again_and_again_in_pieces():
     """Ten minutes of it; the next run of the long tests continues where this one ends."""
     progress, faults = advance(600.0)
-    print(f"\n{progress}")
+    print(f"\n{progress.table()}")
     assert faults == {}

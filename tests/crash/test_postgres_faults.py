@@ -9,16 +9,26 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.crash.load import run
+from tests.crash.clocks import (
+    SHORT_LEASE_MS,
+    WINDOW_MS,
+    claim_by_a_wrong_clock,
+    claim_within_limit,
+    claims_on_leases,
+    set_clock,
+)
+from tests.crash.load import Load, Outcome, run
 from tests.crash.proxy import NetworkProxy
 from tests.postgres_server import PostgresServer, postgres_server, standby_of
 from tests.stores.processes import Racer, hold_claims
 from tests.stores.values import claim, done, session
 
 from handrail.contract.store import ClaimVerdict, LedgerState, StoreUnavailable
+from handrail.stores.base import system_clock
 from handrail.stores.postgres import PostgresStore, heartbeat
 
 LONG = os.environ.get("HANDRAIL_TEST_PROFILE") == "long"
@@ -36,36 +46,60 @@ def own_server() -> Iterator[PostgresServer]:
         yield server
 
 
-def _nothing(processes) -> None:
-    """Leave them alone."""
-
-
-def _until_it_runs(url_journal: Path, lines: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        found = list(url_journal.glob("journal-*.jsonl"))
-        if found and sum(len(path.read_bytes().splitlines()) for path in found) >= lines:
-            return
-        time.sleep(0.01)
-
-
 def test_without_the_ledger_the_same_load_doubles(url, tmp_path):
-    outcome = run(url, tmp_path, _nothing, calls=30, ledger=False)
+    outcome = run(url, tmp_path, calls=30, ledger=False)
     assert len(outcome.doubled) == 30
 
 
-def test_clocks_an_hour_apart_change_nothing(url, tmp_path):
-    outcome = run(url, tmp_path, _nothing, calls=CALLS, ahead=(3_600.0, -3_600.0))
+def test_processes_that_do_not_deliver_are_noticed(url, tmp_path):
+    nowhere = "postgresql://nobody@/nothing?host=/nowhere"
+    outcome = run(url, tmp_path, calls=3, urls=(nowhere, nowhere), patience=0.1)
+    assert sum("started nothing" in line for line in outcome.failed) == 2
+    assert sum("ended with 1" in line for line in outcome.failed) >= 2
+
+
+def test_clocks_an_hour_apart_change_nothing_for_those_who_deliver(url, tmp_path):
+    outcome = run(url, tmp_path, calls=CALLS, ahead=(3_600.0, -3_600.0))
     assert outcome.faults == {}
     assert (outcome.starts, outcome.unknown) == (CALLS, 0)
 
 
+@pytest.mark.parametrize("ahead", [3_600.0, -3_600.0], ids=["ahead", "behind"])
+@pytest.mark.parametrize("clock", [None, system_clock], ids=["the server's clock", "control: local clocks"])
+async def test_a_frozen_process_is_judged_by_one_whose_clock_is_two_hours_off(url, monkeypatch, clock, ahead):
+    """What a frozen owner has left: a lease that is over, one that is not, and a limit whose window is not."""
+    other = Racer.start(claim_by_a_wrong_clock, url, ahead, clock)
+    assert await asyncio.to_thread(other.told) == "claimed"
+    os.kill(other.process.pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(SHORT_LEASE_MS / 1_000)
+        set_clock(-ahead, monkeypatch.setattr)
+        monkeypatch.setattr(heartbeat, "_FRESH_MS", 0)  # as if nothing had been heard of it for ten seconds
+        store = PostgresStore(url, clock=clock)
+        await store.open()
+        await store.register_owner("o1")
+        met = [await store.claim(wish) for wish in (*claims_on_leases("o1"), claim_within_limit("o1", "second"))]
+        await store.close()
+    finally:
+        other.kill()
+    verdicts = [one.verdict for one in met]
+    right = [ClaimVerdict.TAKEN_OVER, ClaimVerdict.RUNNING, ClaimVerdict.RATE_LIMITED]
+    if clock is not None:
+        assert verdicts[2] is ClaimVerdict.CLAIMED, "the window of the other clock is not seen"
+        assert (verdicts[0], verdicts[1]) != (right[0], right[1])
+        return
+    assert verdicts == right
+    assert 0 < met[2].retry_after_ms <= WINDOW_MS
+
+
 def test_a_server_that_crashes_under_load_doubles_and_loses_nothing(own_server, tmp_path):
-    def crash(processes) -> None:
+    def crash(load: Load) -> None:
         for number in range(40 if LONG else 3):
-            _until_it_runs(tmp_path, 50 * (number + 1))
+            assert load.until_acknowledged(20)
             own_server.stop(signal.SIGQUIT)
             own_server.start()
+            if number % 3 == 1:
+                load.replace(0)
 
     outcome = run(own_server.new_database(), tmp_path, crash, calls=CALLS)
     assert outcome.faults == {}
@@ -75,9 +109,9 @@ def test_a_server_that_crashes_under_load_doubles_and_loses_nothing(own_server, 
 def test_a_network_that_cuts_delays_and_swallows_doubles_and_loses_nothing(postgres, url, tmp_path):
     proxy = NetworkProxy(url, postgres.folder)
 
-    def disturb(processes) -> None:
+    def disturb(load: Load) -> None:
         for number in range(30 if LONG else 4):
-            _until_it_runs(tmp_path, 40 * (number + 1))
+            assert load.until_acknowledged(20)
             proxy.delay = (0.0, 0.005)[number % 2]
             proxy.cut()
             proxy.swallows = True
@@ -91,22 +125,48 @@ def test_a_network_that_cuts_delays_and_swallows_doubles_and_loses_nothing(postg
     assert outcome.away > 0, "nobody noticed"
 
 
-def test_a_failover_to_a_synchronous_standby_under_load_doubles_and_loses_nothing(tmp_path):
-    with postgres_server("wal_level=replica", "max_wal_senders=4") as primary:
-        database = primary.new_database()
-        with standby_of(primary) as standby:
-            primary.require_synchronous()
-            both = PostgresServer.url_of_either(database, primary, standby)
-
-            def fail_over(processes) -> None:
-                _until_it_runs(tmp_path, 100)
-                primary.stop(signal.SIGQUIT)  # and it never comes back
-                standby.promote()
-
-            outcome = run(both, tmp_path, fail_over, calls=CALLS, judge_at=both)
+def test_a_failover_to_a_standby_that_lags_loses_nothing_only_if_it_is_synchronous(tmp_path):
+    """The standby of the first failover is asynchronous, which is the control; that of the second is not."""
+    with postgres_server("fsync=off") as first:  # the machines stay on
+        database = first.new_database()
+        with _followed(first) as (second, line):
+            control = _fail_over(database, (first, second), line, tmp_path, kills=True)
+            with _followed(second) as (third, line):
+                second.require_synchronous()
+                outcome = _fail_over(second.new_database(), (second, third), line, tmp_path)
+    assert control.lost, "an asynchronous standby lost nothing, so this test would not see it"
     assert outcome.faults == {}
     assert outcome.away > 0, "nobody noticed"
     assert outcome.acknowledged == outcome.starts
+
+
+@contextmanager
+def _followed(primary: PostgresServer) -> Iterator[tuple[PostgresServer, NetworkProxy]]:
+    """A standby, and the line over which it hears of the primary."""
+    with closing(NetworkProxy(primary.url("postgres"), primary.folder)) as line, standby_of(primary, line.url) as one:
+        yield one, line
+
+
+def _fail_over(
+    database: str, servers: tuple[PostgresServer, PostgresServer], line: NetworkProxy, folder: Path, kills: bool = False
+) -> Outcome:
+    primary, standby = servers
+    both = PostgresServer.url_of_either(database, primary, standby)
+
+    def fail_over(load: Load) -> None:
+        assert load.until_acknowledged(30)
+        line.swallows = True
+        # Who waits for the standby now acknowledges nothing more, and the others do not know that it lags.
+        load.until_acknowledged(30, seconds=1.0)
+        primary.stop(signal.SIGQUIT)  # and it never comes back
+        line.refuses = True
+        line.cut()
+        line.swallows = False  # what it had swallowed goes nowhere
+        standby.promote()
+        if kills:  # who lives and has finished what is lost keeps everybody waiting
+            load.kill()
+
+    return run(both, folder, fail_over, calls=CALLS, judge_at=both)
 
 
 # One connection, cut at each message

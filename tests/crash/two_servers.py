@@ -24,7 +24,7 @@ from typing import Any
 
 import httpx2 as httpx
 from tests.crash.effects import Journal
-from tests.crash.run import RunFigures, build_effects, processes_of, room
+from tests.crash.run import RunFigures, build_effects, room, warm_processes
 from tests.crash.server import Post, serve
 from tests.server.kit import OTHER, USER, bearer
 
@@ -117,7 +117,7 @@ class TwoServers:
         self.live: list[BaseProcess | None] = [None, None]
         self.numbers = 0
         self.urls = [f"http://127.0.0.1:{port}" for port in self.ports]
-        self._spawn = processes_of("tests.crash.server")
+        self._spawn = warm_processes()
 
     async def run(self) -> Figures:
         started = time.monotonic()

@@ -38,6 +38,18 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn as a connection of the model delivers it."""
+
+    input_id: str
+    calls: tuple[Wanted, ...]
+    restored: tuple[str, ...]
+    """The ids of the first calls, which the model still remembers."""
+    sent: tuple[str | None, ...]
+    """For each call, an id under which it was sent before and is sent again; None: the model makes a new one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What one worker is to do."""
 
@@ -46,18 +58,14 @@ class Job:
     folder: Path
     session_id: str
     token: str
-    input_id: str
-    calls: tuple[Wanted, ...]
-    restored: tuple[str, ...]
-    """The ids of the first calls, which the model still remembers."""
-    sent: tuple[str | None, ...]
-    """For each call, an id under which it was sent before and is sent again; None: the model makes a new one."""
+    turns: tuple[Turn, ...]
+    """Each of them on a connection of its own."""
     id_scope: str
     database: str | None = None
     """The URL of a PostgreSQL database; None: a file in the folder."""
     ledger: bool = True
-    dies_at_points: bool = False
-    """Whether it kills itself at a random crash point, beside being killed from outside at a random time."""
+    dies_at: tuple[str, int] | None = None
+    """The crash point at which it kills itself, and the how manieth time; beside being killed from outside."""
     patient: bool = False
     """Whether it goes on until every call has its outcome."""
 
@@ -77,6 +85,8 @@ class _Worker:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.random = random.Random(job.seed)
+        self.passed = 0
+        """How often it was at the point where it is to die."""
         self.journal = Journal(job.folder / "journal.jsonl")
         prepare(self.journal, job.number, job.seed)
 
@@ -84,28 +94,30 @@ class _Worker:
         job = self.job
         registry = Registry.load(job.folder / "tool_registry.json")
         store = store_of(job.folder, job.database, ledger=job.ledger)
-        crash = self._perhaps_die if job.dies_at_points else None
+        crash = self._perhaps_die if job.dies_at is not None else None
         runtime = Runtime(registry, store=store, policy=POLICY, crash=crash)
         await runtime.open()
         self.journal.write("owner", worker=job.number, owner=runtime.owner)
-        session = await runtime.resume_session(job.session_id, token=job.token, restored_calls=job.restored)
-        await session.begin_turn(job.input_id)
-        for position, wanted in enumerate(job.calls):
-            if not await self._deliver(session, position, wanted):
-                break  # the model is connected elsewhere by now
+        for number, turn in enumerate(job.turns):
+            session = await runtime.resume_session(job.session_id, token=job.token, restored_calls=turn.restored)
+            await session.begin_turn(turn.input_id)
+            for position, wanted in enumerate(turn.calls):
+                new_id = f"call_{job.number}_{number}_{position}"
+                if not await self._deliver(session, turn, position, wanted, new_id):
+                    break  # the model is connected elsewhere by now
         await runtime.close()
 
-    async def _deliver(self, session: Session, position: int, wanted: Wanted) -> bool:
+    async def _deliver(self, session: Session, turn: Turn, position: int, wanted: Wanted, new_id: str) -> bool:
         """One call, now and then in duplicate; whether the connection is still ours."""
         job = self.job
-        remembered = position < len(job.restored)
+        remembered = position < len(turn.restored)
         if remembered:
             # The network may deliver it again, if the id still means it on this connection.
             if job.id_scope != "session" or self.random.random() < 0.7:
                 return True
-            call_id = job.restored[position]
+            call_id = turn.restored[position]
         else:
-            call_id = job.sent[position] or f"call_{job.number}_{position}"
+            call_id = turn.sent[position] or new_id
         self.journal.write("sent", worker=job.number, logical=wanted.logical, id=call_id)
         LOGICAL.set(wanted.logical)
         copies = self.random.choice((1, 1, 2, 3))
@@ -113,27 +125,28 @@ class _Worker:
         return all(ours)
 
     async def _until_answered(self, session: Session, wanted: Wanted, call_id: str) -> bool:
+        """A delivery has one line in the journal, however often it has to ask."""
         for _ in range(20 if self.job.patient else 3):
             answer = await session.call(wanted.tool, wanted.args, call_id=call_id, id_scope=self.job.id_scope)
-            kind = _kind(answer)
-            receipt = answer.data["receipt"] if answer.ok else None
-            self.journal.write(
-                "answer", worker=self.job.number, logical=wanted.logical, id=call_id, outcome=kind, receipt=receipt
-            )
-            if kind == "stale":
-                return False
-            if kind in ("done", "unknown"):
-                return True
+            kind = kind_of(answer)
+            if kind != "later":
+                break
             await asyncio.sleep(0.05)
-        return True
+        receipt = answer.data["receipt"] if answer.ok else None
+        self.journal.write(
+            "answer", worker=self.job.number, logical=wanted.logical, id=call_id, outcome=kind, receipt=receipt
+        )
+        return kind != "stale"
 
     def _perhaps_die(self, point: str) -> None:
-        if self.random.random() < 0.08:
+        assert self.job.dies_at is not None
+        self.passed += point == self.job.dies_at[0]
+        if self.passed == self.job.dies_at[1]:
             self.journal.write("died", worker=self.job.number, point=point)
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _kind(answer: ToolResponse) -> str:
+def kind_of(answer: ToolResponse) -> str:
     if answer.ok:
         return "done"
     assert answer.error is not None
