@@ -116,7 +116,15 @@ format: setup ## Format the code and mend what can be mended safely
 	@$(PY) -m ruff check --quiet --fix --exit-zero $(CHECKED)
 	@$(PY) -m ruff format $(CHECKED)
 
-bench: setup ## Run the benchmarks
+# Beside the results, not in .venv: only a comparison needs it. Where it cannot be had, the benchmark says so.
+build/dbos: scripts/dbos.lock
+	@rm -rf $@ && mkdir -p build
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: --target $@ -r $< || { \
+		rm -rf $@; \
+		echo "bench: DBOS could not be had, so nothing is compared with it." >&2; \
+	}
+
+bench: setup build/dbos ## Run the benchmarks
 	@$(PY) -m benchmarks
 
 # Beside the results, not in .venv: nothing else needs it. Can be stopped at any time; the next run continues.
