@@ -109,6 +109,14 @@ async def test_a_write_that_failed_and_cannot_be_looked_for_is_an_unknown_outcom
     assert (await calendar.settle_change(made.event_id, key="k1")).title == "Retro"
 
 
+async def test_a_look_on_a_connection_that_the_server_has_ended_is_taken_on_another(proxied):
+    proxy, calendar, _ = proxied
+    proxy.plan("GET", closed_before)
+    made = await calendar.create(draft())
+    proxy.plan("GET", None, None, closed_before)
+    assert (await calendar.update(made.event_id, EventChange(title="Retro"), key="k1")).title == "Retro"
+
+
 async def test_a_change_that_failed_and_was_not_made_is_said_so(proxied):
     proxy, calendar, direct = proxied
     made = await calendar.create(draft())

@@ -21,6 +21,7 @@ _GATEWAY = (502, 504)
 """Whoever stands before the server answered: the server itself may still be at it."""
 _NO_ANSWER = "The calendar server does not answer."
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_READS = ("GET", "OPTIONS", "PROPFIND", "REPORT")
 _MAX_BYTES = 32 * 1024 * 1024
 _OPENED = "handrail_connections"
 
@@ -40,6 +41,14 @@ class DavRefusal(ToolError):
     """The server refused a request, with this status."""
 
     status = 0
+
+
+class _Gone(Exception):
+    """The connection ended before there was an answer."""
+
+    def __init__(self, why: ToolError) -> None:
+        super().__init__(str(why))
+        self.why = why
 
 
 class CalDavClient:
@@ -97,10 +106,24 @@ class CalDavClient:
         raise _refusal(answer.status, failure)
 
     def _request(self, line: Line, method: str, url: str, body: str, headers: dict[str, str]) -> DavAnswer:
+        client, was_kept = self._client()
+        try:
+            return self._exchange(line, client, method, url, body, headers)
+        except _Gone as gone:
+            if not was_kept or method not in _READS:
+                raise Maybe(gone.why) from None
+        # The server had ended the connection that was kept: a look needs another, and changes nothing.
+        try:
+            return self._exchange(line, self._connected(), method, url, body, headers)
+        except _Gone as gone:
+            raise Maybe(gone.why) from None
+
+    def _exchange(
+        self, line: Line, client: DAVClient, method: str, url: str, body: str, headers: dict[str, str]
+    ) -> DavAnswer:
         from caldav.lib import error  # noqa: PLC0415  # an extra
         from caldav.lib.http_sync import requests  # noqa: PLC0415  # whichever HTTP library it uses
 
-        client = self._client()
         line.uses(lambda: _sockets(client))
         is_usable = True
         try:
@@ -125,7 +148,9 @@ class CalDavClient:
                 raise ToolError(ErrorType.PERMANENT, text) from None
             if _was_not_sent(gone):
                 raise transient(_NO_ANSWER) from None
-            raise Maybe(transient("The calendar server ended the connection before it had answered.")) from None
+            ended = transient("The calendar server ended the connection before it had answered.")
+            is_late = isinstance(gone, (requests.exceptions.Timeout, TimeoutError))
+            raise (Maybe(ended) if is_late else _Gone(ended)) from None
         except (error.DAVError, SyntaxError, ValueError, AssertionError, AttributeError, KeyError, TypeError):
             # The library met an answer that it cannot make sense of.
             raise Maybe(_nonsense()) from None
@@ -135,11 +160,15 @@ class CalDavClient:
             else:
                 client.close()
 
-    def _client(self) -> DAVClient:
+    def _client(self) -> tuple[DAVClient, bool]:
+        """A client, and whether its connection was kept from an earlier request."""
         try:
-            return self._idle.get_nowait()
+            return self._idle.get_nowait(), True
         except queue.Empty:
-            return _noting_connections(self._open())
+            return self._connected(), False
+
+    def _connected(self) -> DAVClient:
+        return _noting_connections(self._open())
 
 
 def _sockets(client: DAVClient) -> list[Any]:
