@@ -105,7 +105,7 @@ def called(named: object, params: dict, now: dict) -> None:
             raw(" ")
             time.sleep(0.1)
     elif how == "raw":
-        raw(now["raw"])
+        raw(now["raw"].replace("THE ID", json.dumps(named)))
     elif how == "huge line":
         raw('{"x": "' + "y" * now["bytes"])
         time.sleep(60)

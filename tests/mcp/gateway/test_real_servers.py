@@ -124,7 +124,14 @@ async def test_time_is_told_to_every_provider_and_by_voice(tmp_path: Path) -> No
         assert told["meta"]["external"] is True
 
 
-async def test_the_real_sdk_of_each_text_provider_calls_a_real_server(tmp_path: Path) -> None:
+@needs_node
+@needs_git
+@pytest.mark.parametrize(
+    "names", [("time",), pytest.param(("filesystem", "memory", "everything", "git", "time"), marks=pytest.mark.long)]
+)
+async def test_the_real_sdk_of_each_text_provider_calls_every_real_server(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
     from tests.clients.kit import SERVERS, Desk, Patience, spec
 
     from handrail.agents import AgentPolicy, TextAgent
@@ -132,10 +139,21 @@ async def test_the_real_sdk_of_each_text_provider_calls_a_real_server(tmp_path: 
     from handrail.testing.servers import Reply
     from handrail.testing.servers import call as asked
 
-    async with real(tmp_path, "time") as box:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
+    calls = {
+        "filesystem_read_text_file": ({"path": str(tmp_path / "files" / "hello.txt")}, "good morning"),
+        "memory_read_graph": ({}, "entities"),
+        "everything_echo": ({"message": "hi"}, "Echo: hi"),
+        "git_status": ({"repo_path": str(repository)}, "No commits yet"),
+        "time_get_current_time": ({"timezone": "Asia/Tokyo"}, "Asia/Tokyo"),
+    }
+    calls = {name: one for name, one in calls.items() if name.partition("_")[0] in names}
+    async with real(tmp_path, *names) as box:
         for kind, opened in SERVERS.items():
             script = [
-                Reply("One moment.", [asked("time_get_current_time", timezone="Asia/Tokyo")]),
+                Reply("One moment.", [asked(name, **args) for name, (args, _) in calls.items()]),
                 Reply("It is late."),
             ]
             async with opened(script) as server:
@@ -144,9 +162,10 @@ async def test_the_real_sdk_of_each_text_provider_calls_a_real_server(tmp_path: 
                 )
                 agent = TextAgent(box.runtime, model, policy=AgentPolicy(guide_tokens=0))
                 here = Desk(agent, await box.runtime.open_session(user=kind))
-                assert "It is late." in await here.say("What time is it in Tokyo?")
+                assert "It is late." in await here.say("What is there?")
                 assert server.problems == []
-                (envelope,) = server.envelopes(server.requests[1].body)
-                assert envelope["data"]["timezone"] == "Asia/Tokyo", kind
-                assert envelope["meta"]["external"] is True
+                envelopes = {one["meta"]["toolId"]: one for one in server.envelopes(server.requests[1].body)}
+                for name, (_, wanted) in calls.items():
+                    assert wanted in str(envelopes[name]["data"]), (kind, envelopes[name])
+                    assert envelopes[name]["meta"]["external"] is True
                 await model.close()

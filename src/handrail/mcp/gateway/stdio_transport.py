@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ from pathlib import Path
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
 from handrail.mcp.gateway.limits import MessageLimit, UpstreamFault
 
@@ -30,6 +31,8 @@ _MAX_GARBAGE_LINES = 100
 _GRACE_SECONDS = 2.0
 """How long a server may take to leave after its standard input was closed; then it is ended."""
 _SWEEP_SECONDS = 1.0
+
+_UNUSABLE = ErrorData(code=PARSE_ERROR, message="its answer does not follow the protocol")
 
 ReadStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
@@ -125,10 +128,13 @@ class ChildProcess:
                     try:
                         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                     except ValueError:
-                        garbage += 1
-                        if garbage > _MAX_GARBAGE_LINES:
-                            raise UpstreamFault("it writes lines that are no messages") from None
-                        continue
+                        unusable = _error_for(line)
+                        if unusable is None:
+                            garbage += 1
+                            if garbage > _MAX_GARBAGE_LINES:
+                                raise UpstreamFault("it writes lines that are no messages") from None
+                            continue
+                        message = unusable
                     limit.count(message)
                     await incoming.send(SessionMessage(message))
                 if len(buffer) > self._max_bytes:
@@ -216,3 +222,15 @@ class ChildProcess:
     def _signal(process: asyncio.subprocess.Process, sign: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, sign)
+
+
+def _error_for(line: bytes) -> JSONRPCError | None:
+    """What ends the call at once whose answer cannot be read, such as one with half a character; None if it is no answer."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    named = found.get("id") if isinstance(found, dict) and "method" not in found else None
+    if isinstance(named, bool) or not isinstance(named, (int, str)):
+        return None
+    return JSONRPCError(jsonrpc="2.0", id=named, error=_UNUSABLE)
