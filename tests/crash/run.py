@@ -46,10 +46,12 @@ def build_effects(folder: Path) -> None:
     write(result, stamp_for(result, {}))
 
 
-def warm_processes() -> ForkServerContext:
-    """Where processes start quickly: forked from one that has imported what any of them runs. There is one for all kinds of run,
-    so that it imports for all of them."""
+_RUNS = [f"tests.crash.{name}" for name in ("worker", "server", "load", "repeated_calls", "harness")]
+
+
+def warm_processes(*more: str) -> ForkServerContext:
+    """Where processes start quickly: forked from one that has imported what any of them runs, and `more`. There is one for all
+    kinds of run, so that it imports for all of them."""
     context = multiprocessing.get_context("forkserver")
-    runs = ("worker", "server", "load", "repeated_calls", "harness")
-    context.set_forkserver_preload([f"tests.crash.{name}" for name in runs])
+    context.set_forkserver_preload([*_RUNS, *more])
     return context

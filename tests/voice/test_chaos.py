@@ -39,7 +39,7 @@ async def test_nothing_is_doubled_or_lost_when_servers_stop_in_the_middle(
     with postgres.borrowed() as store:
         tally = await play_many(provider, range(1), one_play=partial(two_server_chaos.play, store=store))
     check(tally)
-    assert tally.happened["server stopped"] == 2
+    assert tally.happened["server stopped"] >= 2
 
 
 @pytest.mark.long
@@ -49,7 +49,7 @@ async def test_nothing_is_doubled_or_lost_in_many_conversations_over_two_servers
 ) -> None:
     store = postgres.new_database()
     tally = await play_many(
-        provider, range(3_000, 3_016), at_once=2, one_play=partial(two_server_chaos.play, store=store, restarts=3)
+        provider, range(3_000, 3_016), at_once=2, one_play=partial(two_server_chaos.play, store=store, every=20.0)
     )
     print(f"\n{tally}")
     check(tally)

@@ -1,7 +1,6 @@
-"""The chaos over two servers on one PostgreSQL behind a proxy that gives each connection to the next of them. Beside lines that
-break, servers are stopped in order in the middle of a conversation and started again, and the phone calls whoever is next.
-
-Each server has a provider of its own, with a script of its own, so that what is asked for twice by name was carried out twice.
+"""The chaos over two server processes on one PostgreSQL behind a proxy that gives each connection to the next of them. Beside
+lines that break, servers are stopped in order by a timer, whatever the conversation is at, and started again in turn, and the
+phone calls whoever is next.
 """
 
 import asyncio
@@ -9,89 +8,75 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2 as httpx
 from tests.loopback_proxy import RoundRobinProxy
-from tests.server.kit import ServerUnderTest, SessionClient
+from tests.server.kit import USER, SessionClient, bearer
 from tests.server.voice.kit import VoiceClient
-from tests.server.voice.test_conversations import RATES, VoiceSetup, voice_setup
+from tests.server.voice.test_conversations import RATES, VoiceSetup
 from tests.voice.chaos import PATIENCE, TURNS, Tally
-from tests.voice.socket_chaos import FAULTS, LIVE
+from tests.voice.server_process import VoicePost, VoiceProcess
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-
-from handrail.testing.servers.live import Ask, Say, Turn, call
-from handrail.testing.servers.live.server import LiveServer
 
 _AGAIN = (409, 429, 502, 503)
 _TROUBLE = (ConnectionClosed, InvalidStatus, OSError, EOFError, AssertionError, httpx.HTTPError)
 """What a phone meets when a server goes away while it calls; then it calls again."""
 
 
-def script(random: Random, name: str) -> list[Turn]:
-    turns = []
-    for number in range(TURNS * 8):
-        tool = "pay" if random.random() < 0.35 else "note"
-        steps = [
-            Ask(call(tool, q=f"{tool}-{name}-{number};"), fault=random.choice(FAULTS)),
-            Say(f"Done {number}.", pace=random.choice((0.0, 0.005))),
-        ]
-        turns.append(Turn(steps, hears=f"Note {number}"))
-    return turns
-
-
 class TwoVoiceServers:
     """The servers of one conversation, by their place."""
 
-    def __init__(self, provider: str, folder: Path, store: str, random: Random) -> None:
-        self._provider, self._folder, self._store, self._random = provider, folder, store, random
-        self._stacks = [AsyncExitStack(), AsyncExitStack()]
-        self._numbers = 0
-        self.live: list[VoiceSetup] = []
-        self.providers: list[LiveServer] = []
+    def __init__(self, post: VoicePost) -> None:
+        self._post = post
+        self.live: list[VoiceProcess] = []
+        self.all: list[VoiceProcess] = []
+        self.restarts = 0
         self.proxy: RoundRobinProxy
 
-    async def start(self, place: int) -> VoiceSetup:
-        self._numbers += 1
-        turns = script(self._random, f"s{self._numbers}")
-        made = await self._stacks[place].enter_async_context(
-            voice_setup(self._provider, self._folder, turns, live=LIVE, forgiven="", store=self._store)
-        )
-        self.providers.append(made.provider)
+    async def start(self) -> VoiceProcess:
+        number = len(self.all)
+        made = VoiceProcess(replace(self._post, number=number, seed=self._post.seed + number))
+        self.all.append(made)
+        await made.ready()
         return made
 
-    async def restart(self, place: int) -> None:
+    async def restart_in_turn(self, every: float) -> None:
         """Stopped in order, and another one started in its place."""
-        old = _port(self.live[place])
-        self.live[place].server.uvicorn.should_exit = True
-        await self._stacks[place].aclose()
-        self.live[place] = await self.start(place)
-        self.proxy.replace(old, _port(self.live[place]))
+        while True:
+            await asyncio.sleep(every)
+            place = self.restarts % 2
+            old = self.live[place]
+            await old.stop()
+            self.live[place] = await self.start()
+            self.proxy.replace(old.port, self.live[place].port)
+            self.restarts += 1
 
-    async def close(self) -> None:
-        for stack in self._stacks:
-            await stack.aclose()
-
-
-def _port(setup: VoiceSetup) -> int:
-    return int(setup.server.url.rpartition(":")[2])
+    async def received(self) -> str:
+        """What all providers have been sent."""
+        await asyncio.gather(*(one.look() for one in self.live))
+        return "".join(one.received for one in self.all)
 
 
 @asynccontextmanager
-async def two_servers(provider: str, folder: Path, store: str, random: Random) -> AsyncIterator[TwoVoiceServers]:
-    servers = TwoVoiceServers(provider, folder, store, random)
+async def two_servers(post: VoicePost) -> AsyncIterator[TwoVoiceServers]:
+    servers = TwoVoiceServers(post)
     try:
-        for place in range(2):
-            servers.live.append(await servers.start(place))
-        with RoundRobinProxy([_port(one) for one in servers.live]) as proxy:
+        for _ in range(2):  # one after the other: both build the tools in the same folder
+            servers.live.append(await servers.start())
+        with RoundRobinProxy([one.port for one in servers.live]) as proxy:
             assert isinstance(proxy, RoundRobinProxy)
             servers.proxy = proxy
             yield servers
+            await asyncio.gather(*(one.stop() for one in servers.live))
     finally:
-        await servers.close()
+        for one in servers.all:
+            one.kill()
 
 
 class RoamingPhone:
@@ -147,59 +132,6 @@ class RoamingPhone:
         await self._hang_up()
 
 
-async def play(provider: str, seed: int, store: str, *, restarts: int = 2) -> Tally:
-    random = Random(seed)
-    with TemporaryDirectory() as folder:
-        async with (
-            two_servers(provider, Path(folder), store, random) as servers,
-            httpx.AsyncClient(base_url=servers.proxy.url, timeout=60) as http,
-        ):
-            first = servers.live[0]
-            server = ServerUnderTest(first.server.made, first.server.tools, first.server.model, http, servers.proxy.url)
-            api = SessionClient(server, first.api.key, first.api.opened)
-            line = VoiceSetup(server, first.provider, api, RATES[provider])
-            return await _talk(servers, line, random, f"{provider} {seed} (two servers)", restarts)
-
-
-async def _talk(servers: TwoVoiceServers, line: VoiceSetup, random: Random, which: str, restarts: int) -> Tally:
-    tally, phone = Tally(conversations=1), RoamingPhone(line)
-    approved: set[str] = set()
-    decided: set[str] = set()
-    when = set(random.sample(range(TURNS), restarts))
-    for number in range(TURNS):
-        before = len(phone.of("turn_done"))
-        await phone.speak()
-        stopping = None
-        for happens in random.sample(("provider", "client", "barge", "none"), random.randint(0, 2)):
-            await asyncio.sleep(random.random() * 0.08)
-            tally.happened[happens] += 1
-            if happens == "provider":
-                for one in servers.live:
-                    one.provider.cut_all()
-            elif happens == "client":
-                await phone.drop()
-            elif happens == "barge":
-                await phone.speak()
-        if number in when:
-            await asyncio.sleep(random.random() * 0.2)
-            tally.happened["server stopped"] += 1
-            stopping = asyncio.create_task(servers.restart(random.randrange(2)))
-        await phone.until(lambda: len(phone.of("turn_done")) > before)  # noqa: B023
-        for asked in phone.of("confirmation"):
-            if asked["id"] not in decided:
-                decided.add(asked["id"])
-                word = "approve" if random.random() < 0.6 else "decline"
-                tally.happened[word] += 1
-                if word == "approve":
-                    approved.add(asked["args"]["q"])
-                await _decide(line, asked, word, tally, which)
-        if stopping is not None:
-            await stopping
-    await _count(servers, line, phone, approved, tally, which)
-    await phone.close()
-    return tally
-
-
 async def _decide(line: VoiceSetup, asked: dict[str, Any], word: str, tally: Tally, which: str) -> None:
     """At whoever is next, until somebody has taken the answer."""
     with suppress(TimeoutError):
@@ -217,34 +149,103 @@ async def _decide(line: VoiceSetup, asked: dict[str, Any], word: str, tally: Tal
     tally.lost.append(f"{which}: the answer to {asked['id']} was taken by nobody")
 
 
-async def _count(
-    servers: TwoVoiceServers, line: VoiceSetup, phone: RoamingPhone, approved: set[str], tally: Tally, which: str
-) -> None:
-    marks = servers.live[0].server.tools.marks
-    done = [json.loads(text)["q"] for text in marks.read_text().splitlines()] if marks.exists() else []
-    tally.effects = len(done)
-    tally.doubled += [f"{which}: {mark}" for mark, times in Counter(done).items() if times > 1]
-    tally.unasked += [f"{which}: {mark}" for mark in set(done) if mark.startswith("pay-") and mark not in approved]
-    with suppress(*_TROUBLE):
-        await (await phone.connected()).send("end")
-    shown: dict[str, Any] = {}
-    untold: set[str] = set(done)
+async def play(provider: str, seed: int, store: str, *, every: float = 1.0, restarts: int = 2) -> Tally:
+    """At least so many restarts, `every` so many seconds."""
+    with TemporaryDirectory() as folder:
+        async with (
+            two_servers(VoicePost(0, provider, Path(folder), store, seed)) as servers,
+            httpx.AsyncClient(base_url=servers.proxy.url, timeout=60) as http,
+        ):
+            opened = await http.post("/api/sessions", json={}, headers=bearer(USER))
+            server: Any = SimpleNamespace(client=http, url=servers.proxy.url)
+            api = SessionClient(server, USER, opened.json())
+            line = VoiceSetup(server, None, api, RATES[provider])  # type: ignore[arg-type]
+            talk = _Talk(servers, line, Random(seed), f"{provider} {seed} (two servers)")
+            await talk.play(every, restarts)
+            await talk.count(Path(folder))
+            await talk.phone.close()
+    return talk.tally
 
-    async def look() -> None:
-        nonlocal shown, untold
+
+class _Talk:
+    """One conversation."""
+
+    def __init__(self, servers: TwoVoiceServers, line: VoiceSetup, random: Random, which: str) -> None:
+        self.servers, self.line, self.random, self.which = servers, line, random, which
+        self.tally, self.phone = Tally(conversations=1), RoamingPhone(line)
+        self.approved: set[str] = set()
+        self._decided: set[str] = set()
+
+    async def play(self, every: float, restarts: int) -> None:
+        restarting = asyncio.create_task(self.servers.restart_in_turn(every))
+        turns = 0
+        while turns < TURNS or self.servers.restarts < restarts:
+            if restarting.done():
+                await restarting  # it has failed
+            await self._turn()
+            turns += 1
+        # Not in the middle of a restart.
+        done = self.servers.restarts
+        while self.servers.restarts == done and not restarting.done():
+            await asyncio.sleep(0.01)
+        restarting.cancel()
+        self.tally.happened["server stopped"] += self.servers.restarts
+        self.tally.happened["turns"] += turns
+
+    async def _turn(self) -> None:
+        phone, random = self.phone, self.random
+        before = len(phone.of("turn_done"))
+        await phone.speak()
+        for happens in random.sample(("provider", "client", "barge", "none"), random.randint(0, 2)):
+            await asyncio.sleep(random.random() * 0.08)
+            self.tally.happened[happens] += 1
+            if happens == "provider":
+                for one in self.servers.live:
+                    with suppress(OSError):  # it is being stopped
+                        one.cut()
+            elif happens == "client":
+                await phone.drop()
+            elif happens == "barge":
+                await phone.speak()
+        await phone.until(lambda: len(phone.of("turn_done")) > before)
+        for asked in phone.of("confirmation"):
+            if asked["id"] not in self._decided:
+                self._decided.add(asked["id"])
+                word = "approve" if random.random() < 0.6 else "decline"
+                self.tally.happened[word] += 1
+                if word == "approve":
+                    self.approved.add(asked["args"]["q"])
+                await _decide(self.line, asked, word, self.tally, self.which)
+
+    async def count(self, folder: Path) -> None:
+        tally, line, phone, which = self.tally, self.line, self.phone, self.which
+        marks = folder / "project" / "marks.txt"
+        done = [json.loads(text)["q"] for text in marks.read_text().splitlines()] if marks.exists() else []
+        tally.effects = len(done)
+        tally.doubled += [f"{which}: {mark}" for mark, times in Counter(done).items() if times > 1]
+        tally.unasked += [
+            f"{which}: {mark}" for mark in set(done) if mark.startswith("pay-") and mark not in self.approved
+        ]
         with suppress(*_TROUBLE):
-            shown = await line.api.show()
-            cards = json.dumps([card for one in shown["messages"] for card in one.get("toolCards", ())])
-            sent = str([one.received for one in servers.providers])
-            untold = {mark for mark in done if mark not in cards and mark not in sent}
+            await (await phone.connected()).send("end")
+        shown: dict[str, Any] = {}
+        untold: set[str] = set(done)
 
-    with suppress(TimeoutError):
-        async with asyncio.timeout(PATIENCE):
-            while not shown or shown["mode"] != "text" or untold:
-                await look()
-                await asyncio.sleep(0.1)
-    tally.lost += [f"{which}: {mark} is in no card, and no model was told of it" for mark in untold]
-    if shown.get("mode") != "text":
-        tally.odd_ends.append(f"{which}: mode {shown.get('mode')}, told {phone.of('ended')}")
-    tally.happened["lines"] += phone.lines
-    tally.happened["requests of each server"] += min(servers.proxy.requests.values())
+        async def look() -> None:
+            nonlocal shown, untold
+            with suppress(*_TROUBLE):
+                shown = await line.api.show()
+                cards = json.dumps([card for one in shown["messages"] for card in one.get("toolCards", ())])
+                sent = await self.servers.received()
+                untold = {mark for mark in done if mark not in cards and mark not in sent}
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                while not shown or shown["mode"] != "text" or untold:
+                    await look()
+                    await asyncio.sleep(0.1)
+        tally.lost += [f"{which}: {mark} is in no card, and no model was told of it" for mark in untold]
+        if shown.get("mode") != "text":
+            tally.odd_ends.append(f"{which}: mode {shown.get('mode')}, told {phone.of('ended')}")
+        tally.happened["lines"] += phone.lines
+        tally.happened["requests of each server"] += min(self.servers.proxy.requests.values())
