@@ -28,6 +28,7 @@ KEYS = (
     Key(name="ana", hash=hash_of(USER), role="user", user="ana"),
     Key(name="bob", hash=hash_of(OTHER), role="user", user="bob"),
 )
+MCP = "2026-07-28"
 # They take so many seconds, or until the test says so (`Tools.go`).
 WAITING = """
 async def wait(args):
@@ -97,6 +98,16 @@ class ServerUnderTest:
 
     async def get(self, path: str, key: str | None = OPERATOR, **more: Any) -> httpx.Response:
         return await self.client.get(path, headers={**bearer(key), **more.pop("headers", {})}, **more)
+
+    async def mcp(self, name: str, args: Any, key: str = USER, can: Any = None, **params: Any) -> Any:
+        """A tool called by a client of MCP that can do these things."""
+        return await self.ask_mcp("tools/call", name, key, can, name=name, arguments=args, **params)
+
+    async def ask_mcp(self, method: str, named: str, key: str = USER, can: Any = None, **params: Any) -> Any:
+        meta = {f"io.modelcontextprotocol/{name}": fact for name, fact in (("protocolVersion", MCP), ("clientCapabilities", can or {}))}
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": {**meta, **params.get("_meta", {})}}}
+        answer = await self.post("/mcp", body, key, headers=mcp_headers(method, named))
+        return answer.json()
 
     async def post(self, path: str, body: Any = None, key: str | None = OPERATOR, **more: Any) -> httpx.Response:
         return await self.client.post(path, json=body, headers={**bearer(key), **more.pop("headers", {})}, **more)
@@ -205,6 +216,11 @@ def bearer(key: str | None) -> dict[str, str]:
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
+def mcp_headers(method: str, named: str) -> dict[str, str]:
+    facts = {"MCP-Protocol-Version": MCP, "Mcp-Method": method, "Mcp-Name": named}
+    return {"Accept": "application/json, text/event-stream", **facts}
+
+
 def parse_stream(text: str) -> list[StreamedEvent]:
     return [StreamedEvent(part) for part in text.split("\n\n") if part and not part.startswith(":")]
 
@@ -226,13 +242,13 @@ def put_together(
     model = more.pop("model", None) or PlayModel()
     audit = folder / "audit" if more.pop("audited", False) else None
     voice, voice_options = more.pop("voice", None), more.pop("voice_options", None)
-    tokens = more.pop("tokens", None)
+    tokens, mcp = more.pop("tokens", None), more.pop("mcp", None)
     runtime = Runtime(tools.build(), store=store, audit=audit, **more)
     agent = TextAgent(runtime, model, listen=False)
     chosen = options or Options(port=0)
     made = assemble(
         runtime, agent, keys=KeyRing(keys), options=chosen, audit=audit, model_name="play",
-        voice=voice(runtime, model) if isinstance(voice, FunctionType) else voice, voice_options=voice_options, tokens=tokens,
+        voice=voice(runtime, model) if isinstance(voice, FunctionType) else voice, voice_options=voice_options, tokens=tokens, mcp=mcp,
     )  # fmt: skip
     return made, tools, model
 

@@ -36,6 +36,14 @@ class Key:
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_operator", self.role == "operator")
 
+    @property
+    def traceless_name(self) -> str:
+        """How the audit names it for good. A key that speaks for a user may bear that user's name, and whoever guesses the user of
+        a signed token could compute its hash."""
+        if self.user is None:
+            return self.name
+        return "token" if self.expires else f"{self.hash[:12]}…"
+
     def may_use(self, user: str | None) -> bool:
         """Whether it opens what is this user's."""
         return self.user is None or self.is_operator or self.user == user

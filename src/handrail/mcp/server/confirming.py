@@ -16,6 +16,7 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.store import HoldState, LedgerState
 from handrail.mcp.server.options import McpOptions, Principal
+from handrail.runtime.confirmation import REPLACED_MARK
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.known_calls import Entry
 from handrail.runtime.ledger_lookup import settle_from_row
@@ -57,7 +58,9 @@ class Confirming:
         shown = await self._runtime.confirmations.show(session, hold)
         if shown is None:
             return None
-        params = {"mode": "form", "message": str(shown["preview"]), "requestedSchema": dict(_SCHEMA)}
+        # First, because a client may show no more than the first line.
+        mark = f"{REPLACED_MARK}\n" if shown["replacedBy"] is not None else ""
+        params = {"mode": "form", "message": f"{mark}{shown['preview']}", "requestedSchema": dict(_SCHEMA)}
         return {"method": "elicitation/create", "params": params}, str(shown["token"])
 
     async def decide(
@@ -68,7 +71,8 @@ class Confirming:
         content = answer.get("content") if answer is not None else None
         said = content.get("approve") if isinstance(content, Mapping) else None
         if action == "accept" and said is True:
-            outcome = await self._runtime.approve(hold_id, token=token, approver=who.user, via=f"mcp {who.client}")
+            via = f"mcp {who.named or who.client}"
+            outcome = await self._runtime.approve(hold_id, token=token, approver=who.user, via=via)
             if held_id(outcome) is None:
                 await self.outcome_told(hold_id)
             return outcome

@@ -108,7 +108,8 @@ class McpHttp:
         # Tokens end and keys do not: a key that is called so passes for no client of the authorization server.
         client = key.name if key.expires and key.name.startswith(OAUTH) else f"key:{key.name}"
         trusted = key.name in self.options.trusted_clients
-        return Principal(key.user, client, tenant=key.tenant, is_trusted=trusted, roles=key.roles)
+        named = f"key {key.traceless_name}"
+        return Principal(key.user, client, tenant=key.tenant, is_trusted=trusted, roles=key.roles, named=named)
 
     # The transport of the endpoint
 

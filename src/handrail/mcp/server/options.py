@@ -73,6 +73,8 @@ class Principal:
     is_trusted: bool = False
     """Whether this client shows what we ask to a person, and to no model."""
     roles: tuple[str, ...] = ()
+    named: str = field(default="", compare=False)
+    """How the audit names the credential, where its own name may be that of its user."""
 
 
 def local_principal(options: McpOptions, user: str | None = None) -> Principal:

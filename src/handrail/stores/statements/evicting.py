@@ -160,10 +160,10 @@ def forget_user(tx: Transaction, tenant: str, user: str, keep_block: bool = True
     tx.db.execute(f"DELETE FROM hold_token WHERE hold_id IN (SELECT hold_id FROM hold WHERE {_MINE})", who)
     # Ids come from models, who may put words into them. The sessions have ended, so nobody needs them any more.
     tx.db.execute(f"DELETE FROM alias WHERE {_MINE}", who)
-    tx.db.execute("UPDATE hold SET approver = NULL WHERE tenant = ? AND approver = ?", who)
+    tx.db.execute("UPDATE hold SET approver = NULL, approved_via = NULL WHERE tenant = ? AND approver = ?", who)
     requests = tx.db.execute(
         f"""UPDATE hold SET args = '{{}}', raw_args = '{{}}', preview = '', user = NULL, alias = NULL, call_id = NULL,
-            approver = NULL,
+            approver = NULL, approved_via = NULL,
             state = CASE WHEN state IN ('pending', 'approved') THEN 'superseded' ELSE state END WHERE {_MINE}""",
         who,
     ).rowcount

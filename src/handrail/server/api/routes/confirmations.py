@@ -41,11 +41,8 @@ async def _decide(request: ApiRequest, *, yes: bool) -> Response:
     hold, session = await _found(request)
     if yes:
         key = request.key
-        # A personal key may bear its user's name, which must not stay when the user is forgotten.
-        named = key.name if key.is_operator or key.user is None else f"{key.hash[:12]}…"
-        envelope = await context.runtime.approve(
-            hold, token=token, approver=key.user or session.user, via=f"key {named}"
-        )
+        via = f"key {key.traceless_name}"
+        envelope = await context.runtime.approve(hold, token=token, approver=key.user or session.user, via=via)
     else:
         envelope = await context.runtime.decline(hold, token=token)
     if envelope.error is not None and envelope.error.type is ErrorType.NOT_FOUND and not envelope.meta.get("toolId"):
