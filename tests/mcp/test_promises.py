@@ -1,15 +1,17 @@
 """What the server promises holds for clients of MCP too: what the audit names, what a person is asked, what a key may use."""
 
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.runtime.kit import PAID, confirmed
-from tests.server.kit import KEYS, USER, in_process
+from tests.runtime.kit import PAID, confirmed, until
+from tests.server.kit import KEYS, OTHER, USER, bearer, in_process, mcp_headers, mcp_meta, over_socket
 
 from handrail.contract.keys import Key
 from handrail.mcp.server.options import McpOptions
 from handrail.observe.verify import read_events
 from handrail.server.keys import hash_of
+from handrail.server.options import Options
 
 ELICITS = {"elicitation": {}}
 PAY = {"pay": (confirmed(preview="Pay {q}"), PAID)}
@@ -58,3 +60,72 @@ async def test_a_replaced_request_says_so_first_and_an_old_yes_does_not_pay(tmp_
         assert question(again).splitlines()[1] == "Pay 5"
         assert (await server.mcp("pay", {"q": "5"}, can=ELICITS, **yes(again)))["result"]["structuredContent"]["ok"]
         assert len(server.tools.started()) == 1
+
+
+HANDSHAKE = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+
+
+async def shaken(server, key=USER) -> str:
+    """A session of the handshake era."""
+    told = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": told}
+    made = await server.post("/mcp", body, key, headers=HANDSHAKE)
+    assert made.status_code == 200, made.text
+    return str(made.headers["mcp-session-id"])
+
+
+def listening(server, session, key=USER):
+    headers = {**bearer(key), **HANDSHAKE, "mcp-session-id": session}
+    return server.client.stream("GET", "/mcp", headers=headers)
+
+
+async def test_a_key_has_no_more_streams_and_sessions_over_mcp_than_it_may_have(tmp_path):
+    limits = Options(port=0, max_streams=3)
+    async with over_socket(tmp_path, tools=PAY, mcp=McpOptions(), options=limits) as server, AsyncExitStack() as open_streams:
+        sessions = [await shaken(server) for _ in range(3)]
+        for session in sessions:
+            stream = await open_streams.enter_async_context(listening(server, session))
+            assert stream.status_code == 200
+        async with listening(server, sessions[0]) as one_more:
+            assert one_more.status_code == 429
+        api = await server.open()
+        assert (await server.get(f"/api/sessions/{api.id}/events", USER, headers=api.headers)).status_code == 429
+        refused = await server.post("/mcp", {}, USER, headers=HANDSHAKE)
+        assert refused.status_code == 429, "all of them are in use"
+        assert (await server.mcp("pay", {"q": 1}))["result"]["isError"], "calls are answered all the same"
+        await shaken(server, OTHER)  # nobody else is held up
+        await open_streams.aclose()
+        await until(lambda: not server.made.app.state.context.streams)
+        newest = await shaken(server)
+        async with listening(server, sessions[1]) as ended:  # the one that was unused for the longest time
+            assert ended.status_code == 404
+        async with listening(server, newest) as stream:
+            assert stream.status_code == 200
+
+
+@pytest.mark.parametrize("how", ["revoked", "old", "stopped"])
+async def test_a_stream_over_mcp_ends_as_every_other_does(tmp_path, how):
+    options = Options(port=0, stream_seconds=1 if how == "old" else 60)
+    async with over_socket(tmp_path, tools=PAY, mcp=McpOptions(), options=options) as server:
+        async with listening(server, await shaken(server)) as stream:
+            assert stream.status_code == 200
+            if how == "revoked":
+                server.keys.replace(KEYS[:1])
+            elif how == "stopped":
+                await server.sessions.drain()
+            assert [part async for part in stream.aiter_raw() if not part.startswith(b":")] == []
+        await until(lambda: not server.made.app.state.context.streams)
+
+
+async def test_a_subscription_over_mcp_takes_a_place_for_streams(tmp_path):
+    options = Options(port=0, max_streams=1)
+    async with over_socket(tmp_path, tools=PAY, mcp=McpOptions(), options=options) as server:
+        body = {
+            "jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen",
+            "params": {"notifications": {"toolsListChanged": True}, "_meta": mcp_meta()},
+        }  # fmt: skip
+        headers = {**bearer(USER), **mcp_headers("subscriptions/listen", "")}
+        async with server.client.stream("POST", "/mcp", json=body, headers=headers) as stream:
+            assert stream.status_code == 200
+            assert (await server.client.post("/mcp", json=body, headers=headers)).status_code == 429
+        await until(lambda: not server.made.app.state.context.streams)

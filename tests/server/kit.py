@@ -104,8 +104,8 @@ class ServerUnderTest:
         return await self.ask_mcp("tools/call", name, key, can, name=name, arguments=args, **params)
 
     async def ask_mcp(self, method: str, named: str, key: str = USER, can: Any = None, **params: Any) -> Any:
-        meta = {f"io.modelcontextprotocol/{name}": fact for name, fact in (("protocolVersion", MCP), ("clientCapabilities", can or {}))}
-        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": {**meta, **params.get("_meta", {})}}}
+        meta = {**mcp_meta(can), **params.get("_meta", {})}
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
         answer = await self.post("/mcp", body, key, headers=mcp_headers(method, named))
         return answer.json()
 
@@ -214,6 +214,13 @@ class Listening:
 
 def bearer(key: str | None) -> dict[str, str]:
     return {} if key is None else {"Authorization": f"Bearer {key}"}
+
+
+def mcp_meta(can: Any = None) -> dict[str, Any]:
+    return {
+        "io.modelcontextprotocol/protocolVersion": MCP,
+        "io.modelcontextprotocol/clientCapabilities": can or {},
+    }
 
 
 def mcp_headers(method: str, named: str) -> dict[str, str]:

@@ -90,18 +90,19 @@ def assemble(
         voice=admission,
         takes_tickets=takes_tickets,
     )
-    routes = _mcp_routes(runtime, mcp, options) if mcp is not None else None
+    routes = _mcp_routes(context, mcp) if mcp is not None else None
     app = create(context, keys, buckets=rates, mcp=routes, tokens=tokens)
     return AssembledServer(app, sessions, options, admission, context.connections)
 
 
-def _mcp_routes(runtime: Runtime, mcp: McpOptions, options: Options) -> McpRoutes:
+def _mcp_routes(context: ApiContext, mcp: McpOptions) -> McpRoutes:
     # They bring the SDK with them, which a server without MCP may not have.
     from handrail import __version__  # noqa: PLC0415
     from handrail.mcp.server.http import McpHttp  # noqa: PLC0415
     from handrail.server.api.mcp_access import McpRoutes  # noqa: PLC0415
 
-    return McpRoutes(McpHttp(runtime, mcp, version=__version__, max_body_bytes=options.max_body_bytes))
+    served = McpHttp(context.runtime, mcp, version=__version__, max_body_bytes=context.options.max_body_bytes)
+    return McpRoutes(served, context)
 
 
 def is_loopback(host: str) -> bool:

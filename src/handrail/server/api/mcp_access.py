@@ -1,28 +1,148 @@
-"""MCP in the application: its path, who may use it, and where a client learns who gives out tokens for it."""
+"""MCP in the application: its path, who may use it and how much of it, and where a client learns who gives out tokens for it.
+
+A stream takes one of its key's places for streams and ends as every other does. A session of the handshake era stays open until
+its client ends it, so a key that opens more of them than streams ends its own one that was unused for the longest time.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Message, Receive, Scope, Send
 
 from handrail.mcp.server.http import OAUTH, PATH, McpHttp
-from handrail.server.api.http import answer
+from handrail.server.api.http import ApiContext, HttpProblem, answer, problem_of, refusal
+from handrail.server.host.refusals import SessionRefused
 from handrail.server.keys import Key, key_of_token
+
+_SESSION, _VERSION, _METHOD = "mcp-session-id", "mcp-protocol-version", "mcp-method"
+_LISTEN = "subscriptions/listen"
 
 
 class McpRoutes:
     """The routes of one `McpHttp`, and what the guard asks about its clients."""
 
-    def __init__(self, mcp: McpHttp) -> None:
+    def __init__(self, mcp: McpHttp, context: ApiContext) -> None:
         self.mcp = mcp
+        self._context = context
+        self._sessions: dict[str, OrderedDict[str, int]] = {}
+        """Sessions by the hash of their key, those used last at the end; each with how many requests it answers now."""
 
     def routes(self) -> list[BaseRoute]:
         paths = {"/.well-known/oauth-protected-resource", self.mcp.metadata_path} if self.mcp.tokens else ()
         told = [Route(path, self._metadata, methods=["GET"], include_in_schema=False) for path in sorted(paths)]
-        return [Route(PATH, self.mcp, include_in_schema=False), *told]
+        return [Route(PATH, _Application(self._serve), include_in_schema=False), *told]
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        key: Key = scope["state"]["key"]
+        # The version decides which of its two servers the SDK takes, as here.
+        is_modern = headers.get(_VERSION) not in (None, *HANDSHAKE_PROTOCOL_VERSIONS)
+        listens = headers.get(_METHOD, "").strip() == _LISTEN if is_modern else scope["method"] == "GET"
+        named = None if is_modern else headers.get(_SESSION)
+        try:
+            if not is_modern and named is None:
+                await self._make_room(key, scope)
+            await self._with_session(key, named, listens, scope, receive, send)
+        except HttpProblem as problem:
+            await refusal(problem)(scope, receive, send)
+        except SessionRefused as refused:
+            await refusal(problem_of(refused))(scope, receive, send)
+
+    async def _with_session(
+        self, key: Key, named: str | None, listens: bool, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        mine = self._sessions.setdefault(key.hash, OrderedDict())
+        if named in mine:
+            mine[named] += 1
+            mine.move_to_end(named)
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] < 400:
+                made = Headers(raw=message["headers"]).get(_SESSION)
+                if made is not None and named is None:
+                    mine[made] = 0
+            await send(message)
+
+        try:
+            if listens:
+                await self._stream(key, scope, receive, send)
+            else:
+                await self.mcp(scope, receive, noting)
+        finally:
+            if named in mine:
+                mine[named] -= 1
+                if scope["method"] == "DELETE":
+                    del mine[named]
+            if not mine:
+                self._sessions.pop(key.hash, None)
+
+    async def _make_room(self, key: Key, scope: Scope) -> None:
+        """A session may be made: where the key has all that it may have, its own oldest one that answers nothing ends."""
+        mine = self._sessions.get(key.hash, OrderedDict())
+        while len(mine) >= self._context.options.max_streams:
+            idle = next((name for name, requests in mine.items() if not requests), None)
+            if idle is None:
+                raise HttpProblem(429, f"This key has {len(mine)} sessions open; end one.", retry_after=5)
+            del mine[idle]
+            await self._end(idle, scope)
+
+    async def _end(self, session_id: str, scope: Scope) -> None:
+        """As its client would end it."""
+        kept = [one for one in scope["headers"] if one[0] not in (b"content-length", b"transfer-encoding")]
+        ending = {**scope, "method": "DELETE", "headers": [*kept, (_SESSION.encode(), session_id.encode())]}
+
+        async def nothing() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def ignored(message: Message) -> None:
+            pass
+
+        await self.mcp(ending, nothing, ignored)
+
+    async def _stream(self, key: Key, scope: Scope, receive: Receive, send: Send) -> None:
+        """A stream for as long as one may be open. For the SDK its end is that its client went away."""
+        context = self._context
+        place = context.take_stream(key)
+        begun = ended = False
+
+        async def last() -> None:
+            async with asyncio.timeout(context.options.stream_seconds):
+                await context.sessions.leaving.wait()
+
+        async def until_the_end() -> Message:
+            asked = asyncio.ensure_future(receive())
+            await asyncio.wait({asked, lifetime}, return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                return asked.result()
+            asked.cancel()
+            return {"type": "http.disconnect"}
+
+        async def noting(message: Message) -> None:
+            nonlocal begun, ended
+            begun = begun or message["type"] == "http.response.start"
+            ended = ended or (message["type"] == "http.response.body" and not message.get("more_body", False))
+            await send(message)
+
+        lifetime = place.stream = asyncio.get_running_loop().create_task(last())
+        if place.revoked:
+            lifetime.cancel()
+        try:
+            await self.mcp(scope, until_the_end, noting)
+            if begun and not ended:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            lifetime.cancel()
+            await asyncio.gather(lifetime, return_exceptions=True)
+            place.give_back()
 
     async def _metadata(self, request: Request) -> Response:
         return answer(self.mcp.metadata())
@@ -37,3 +157,13 @@ class McpRoutes:
         assert self.mcp.tokens is not None  # `takes` was asked
         who = await self.mcp.tokens.check(token)
         return replace(key_of_token(self.mcp.options.issuer, who), name=f"{OAUTH}{who.client or 'unknown'}")
+
+
+class _Application:
+    """A route takes a function for an endpoint of its own kind."""
+
+    def __init__(self, serve: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self._serve = serve
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._serve(scope, receive, send)

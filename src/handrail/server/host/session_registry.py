@@ -90,6 +90,8 @@ class SessionRegistry:
         self.conversations = runtime.store.conversations
         self.options = options
         self.draining = False
+        self.leaving = asyncio.Event()
+        """Set when draining begins."""
         self.hurried = asyncio.Event()
         """Whoever asked the server to stop asked once more: turns are not waited for."""
         self._agent = agent
@@ -117,6 +119,7 @@ class SessionRegistry:
     async def drain(self) -> None:
         """The server is asked to stop: clients are told to connect again, and running turns may end."""
         self.draining = True
+        self.leaving.set()
         running = self._running()
         if running:
             _log.warning(
