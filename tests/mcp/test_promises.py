@@ -1,10 +1,11 @@
 """What the server promises holds for clients of MCP too: what the audit names, what a person is asked, what a key may use."""
 
+import json
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.runtime.kit import PAID, confirmed, until
+from tests.runtime.kit import PAID, confirmed, reading, until
 from tests.server.kit import KEYS, OTHER, USER, bearer, in_process, mcp_headers, mcp_meta, over_socket
 
 from handrail.contract.keys import Key
@@ -129,3 +130,53 @@ async def test_a_subscription_over_mcp_takes_a_place_for_streams(tmp_path):
             assert stream.status_code == 200
             assert (await server.client.post("/mcp", json=body, headers=headers)).status_code == 429
         await until(lambda: not server.made.app.state.context.streams)
+
+
+NOISY = """
+def execute(args, ctx):
+    mark(args)
+    number = 0
+    while not (MARKS.parent / "go").exists():
+        number += 1
+        ctx.client.progress(number, None, "x" * 1000)
+        ctx.client.log("info", f"{number} " + "y" * 1000)
+    return {"ok": True, "data": number}
+"""
+
+
+async def followed(server, tool: str) -> list[Any]:
+    """The messages of a call whose progress is wanted."""
+    params = {"name": tool, "arguments": {}, "_meta": {**mcp_meta(), "progressToken": "p"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    answer = await server.post("/mcp", body, USER, headers=mcp_headers("tools/call", tool))
+    frames = (line for line in answer.text.splitlines() if line.startswith("data: "))
+    return [json.loads(frame.removeprefix("data: ")) for frame in frames]
+
+
+async def test_a_handler_that_never_stops_talking_is_ended_at_its_deadline(tmp_path):
+    tools = {"noisy": (reading(timeoutMs=300, capabilities=["client"]), NOISY)}
+    async with over_socket(tmp_path, tools=tools, mcp=McpOptions()) as server:
+        try:
+            told = await followed(server, "noisy")
+        finally:
+            server.tools.go()
+        assert told[-1]["result"]["structuredContent"]["error"]["type"] == "TIMEOUT"
+        numbers = [one["params"]["progress"] for one in told if one.get("method") == "notifications/progress"]
+        assert numbers == sorted(numbers), "in the order in which it was said"
+        assert len(told) < 100, "the newest wins"
+
+
+async def test_what_was_said_last_is_told_before_the_answer(tmp_path):
+    counts = """
+async def execute(args, ctx):
+    for number in range(1, 501):
+        ctx.client.progress(number, 500)
+        if number % 2:
+            await asyncio.sleep(0)
+    return {"ok": True, "data": 1}
+"""
+    tools = {"count": (reading(capabilities=["client"]), counts)}
+    async with over_socket(tmp_path, tools=tools, mcp=McpOptions()) as server:
+        told = await followed(server, "count")
+        assert told[-2]["params"]["progress"] == 500
+        assert told[-1]["result"]["structuredContent"]["ok"]

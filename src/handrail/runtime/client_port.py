@@ -23,6 +23,8 @@ MAX_BLOCKS = 50
 MAX_BLOCK_BYTES = 8 * 1024 * 1024
 """Of all blocks of one call together."""
 MAX_QUESTIONS = 8
+MAX_NOTE_CHARACTERS = 2_000
+"""Of a note on the progress, or a line for the client's log; the rest is left out."""
 _METHODS = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 
 
@@ -107,12 +109,12 @@ class ClientPort:
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Say how far the work is; `ctx.progress` says it in words alone."""
         if self._bridge is not None:
-            self._bridge.progress(done, total, message)
+            self._bridge.progress(done, total, None if message is None else str(message)[:MAX_NOTE_CHARACTERS])
 
     def log(self, level: str, text: str) -> None:
         """Send a line for the client's log: `debug`, `info`, `notice`, `warning`, `error`."""
         if self._bridge is not None:
-            self._bridge.log(level, str(text))
+            self._bridge.log(level, str(text)[:MAX_NOTE_CHARACTERS])
 
     def defer(self) -> None:
         """From here on this takes long: a client that knows tasks is answered with one, and looks for the outcome later."""

@@ -7,8 +7,8 @@ questions, the handler waits here, and the retry that brings the answers goes on
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
@@ -29,9 +29,9 @@ from pydantic import ValidationError
 
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, ToolError
+from handrail.mcp.server.client_notes import ClientNotes, Note
 
 TASKS = "io.modelcontextprotocol/tasks"
-_LOG = logging.getLogger("handrail.mcp")
 _LEVELS = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 _REQUESTS: Mapping[str, tuple[Any, Any]] = {
     "elicitation/create": (ElicitRequest, ElicitResult),
@@ -79,7 +79,7 @@ class LiveCall:
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._number = 0.0
-        self._sending: asyncio.Task[None] | None = None
+        self._notes = ClientNotes(self._loop)
 
     def start(self, work: Awaitable[ToolResponse]) -> None:
         async def run() -> ToolResponse:
@@ -88,8 +88,9 @@ class LiveCall:
         self.task = self._loop.create_task(run())
         self.task.add_done_callback(lambda _: self._changed.set())
 
-    def attach(self, ctx: RequestContext | None) -> None:
-        """The request over which the client is reached now; None once that has ended."""
+    def attach(self, ctx: RequestContext) -> None:
+        """The request over which the client is reached now."""
+        self._notes.resume()
         self._ctx = ctx
 
     def answer(self, answers: Mapping[str, Any]) -> None:
@@ -120,13 +121,13 @@ class LiveCall:
         self.blocks.append(block)
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
-        self._here(self._progress, done, total, message)
+        self._say(True, self._progress, done, total, message)
 
     def progress_text(self, text: str) -> None:
-        self._here(self._progress, None, None, text)
+        self._say(True, self._progress, None, None, text)
 
     def log(self, level: str, text: str) -> None:
-        self._here(self._send_log, level if level in _LEVELS else "info", text)
+        self._say(False, self._send_log, level if level in _LEVELS else "info", text)
 
     def defer(self) -> None:
         self._loop.call_soon_threadsafe(self._defer)
@@ -159,30 +160,15 @@ class LiveCall:
         self.deferred = True
         self._changed.set()
 
-    def _here(self, send: Callable[..., Awaitable[None]], *facts: Any) -> None:
-        """Send something on the loop, in the order in which it was said, without waiting for it."""
+    def _say(self, is_progress: bool, send: Callable[..., Awaitable[None]], *facts: Any) -> None:
         ctx = self._ctx
         if ctx is not None:
-            self._loop.call_soon_threadsafe(self._spawn, send, ctx, facts)
+            self._notes.say(Note(partial(send, ctx, *facts), is_progress))
 
-    def _spawn(self, send: Callable[..., Awaitable[None]], ctx: RequestContext, facts: tuple[Any, ...]) -> None:
-        before = self._sending
-
-        async def run() -> None:
-            if before is not None:
-                await before
-            try:
-                await send(ctx, *facts)
-            except Exception as error:  # noqa: BLE001  # a client that has gone is no reason for its call to end
-                _LOG.debug("A notification was not delivered: %s", error)
-
-        self._sending = self._loop.create_task(run())
-
-    async def flush(self) -> None:
-        """Wait until what was said before the answer has been sent."""
-        await asyncio.sleep(0)  # what a thread has said is on its way to the loop
-        if self._sending is not None:
-            await self._sending
+    async def detach(self) -> None:
+        """The request ends: what was said before its answer is sent, as far as its client takes it in time."""
+        self._ctx = None
+        await self._notes.flush()
 
     async def _progress(
         self, ctx: RequestContext, done: float | None, total: float | None, message: str | None

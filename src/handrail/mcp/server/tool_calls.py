@@ -170,16 +170,14 @@ class McpToolCalls:
             # The client has gone. What only reads stops; a write that has started is finished and recorded.
             live.task.cancel()
             raise
-        await live.flush()
-        live.attach(None)
+        await live.detach()
         response = live.task.result()
         if live.missing is not None and response.error is not None and is_modern(request.ctx):
             raise _missing({live.missing: {}}, response.error.message)
         return await self._ended(request, key, response, live.call_id, live.blocks)
 
     async def _asked(self, request: CallRequest, live: LiveCall, answers: Mapping[str, Any] | None) -> InterimResult:
-        await live.flush()
-        live.attach(None)
+        await live.detach()
         given = {**(answers or {}), **request.responses}
         if len(orjson.dumps(given)) > _MAX_ANSWERS:
             given = {}
@@ -276,7 +274,7 @@ class McpToolCalls:
 
     async def _made_task(self, request: CallRequest, live: LiveCall, key: CallKey) -> InterimResult:
         task = await self.tasks.create(request.who, key, request.name, request.args, live.call_id)
-        live.attach(None)
+        await live.detach()
         self._follow(request.who, task, live)
         self._written(request.ctx, key)
         return InterimResult({"resultType": "task", **self.tasks.described(task, detailed=False)})
