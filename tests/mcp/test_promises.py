@@ -82,7 +82,10 @@ def listening(server, session, key=USER):
 
 async def test_a_key_has_no_more_streams_and_sessions_over_mcp_than_it_may_have(tmp_path):
     limits = Options(port=0, max_streams=3)
-    async with over_socket(tmp_path, tools=PAY, mcp=McpOptions(), options=limits) as server, AsyncExitStack() as open_streams:
+    async with (
+        over_socket(tmp_path, tools=PAY, mcp=McpOptions(), options=limits) as server,
+        AsyncExitStack() as open_streams,
+    ):
         sessions = [await shaken(server) for _ in range(3)]
         for session in sessions:
             stream = await open_streams.enter_async_context(listening(server, session))

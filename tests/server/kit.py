@@ -255,7 +255,8 @@ def put_together(
     chosen = options or Options(port=0)
     made = assemble(
         runtime, agent, keys=KeyRing(keys), options=chosen, audit=audit, model_name="play",
-        voice=voice(runtime, model) if isinstance(voice, FunctionType) else voice, voice_options=voice_options, tokens=tokens, mcp=mcp,
+        voice=voice(runtime, model) if isinstance(voice, FunctionType) else voice, voice_options=voice_options, tokens=tokens,
+        mcp=mcp,
     )  # fmt: skip
     return made, tools, model
 

@@ -9,14 +9,20 @@ from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
-from tests.runtime.kit import Tools, reading
+from tests.runtime.kit import Tools, reading, until, writing
+from tests.server.kit import mcp_headers, mcp_meta
+
+from handrail.contract.store import LedgerState
+from handrail.stores import SqliteStore
 
 FOREVER = """
 def execute(args, ctx):
+    mark(args)
     threading.Event().wait()
 """
 SWALLOWS = """
 async def execute(args, ctx):
+    mark(args)
     while True:
         try:
             await asyncio.Event().wait()
@@ -41,10 +47,11 @@ shutdown_seconds = 1
 
 
 @asynccontextmanager
-async def serving(tmp_path, sources):
+async def serving(tmp_path, sources, fields=None):
     """A real server with these handlers, as a process, and a client of it."""
     tools = Tools(tmp_path)
-    tools.write({name: (reading(timeoutMs=200), source) for name, source in sources.items()})
+    fields = fields or reading(timeoutMs=200)
+    tools.write({name: (fields, source) for name, source in sources.items()})
     (tmp_path / "handrail.toml").write_text(SETTINGS, "utf-8")
     served = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "handrail", "serve", "--json", "--port", "0"),
@@ -99,6 +106,39 @@ async def test_sigterm_ends_a_process_whose_event_loop_is_blocked_by_a_handler(t
     assert served.returncode == 1, log.decode()
     (left,) = [line for line in log.decode().splitlines() if "the event loop is blocked" in line]
     assert "block/handler.py:" in left
+
+
+async def test_sigterm_does_not_wait_for_a_write_beyond_the_time_for_a_stop_and_names_it(tmp_path):
+    fields = writing(timeoutMs=120_000)
+    async with serving(tmp_path, {"stall": FOREVER, "hang": SWALLOWS}, fields) as (served, http, session):
+        path = "/api/tools/stall/try"
+        called = {"name": "hang", "arguments": {"q": "mcp"}, "_meta": mcp_meta()}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": called}
+        asked = [
+            asyncio.create_task(http.post(path, json={"args": {"q": "rest"}, "sessionId": session})),
+            asyncio.create_task(http.post("/mcp", json=body, headers=mcp_headers("tools/call", "hang"))),
+        ]
+        async with asyncio.timeout(60):
+            await until(lambda: len(started(tmp_path)) == 2)
+            served.send_signal(signal.SIGTERM)
+            _, log = await served.communicate()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    assert served.returncode == 0, log.decode()
+    (left,) = [line for line in log.decode().splitlines() if "their outcome will be unknown" in line]
+    assert "hang (call mcp_" in left
+    assert f"of session {session})" in left
+    store = SqliteStore(tmp_path / "handrail.db")
+    await store.open()
+    assert {(row.tool, row.state) for row in await store.ledger_rows()} == {
+        ("stall", LedgerState.UNKNOWN), ("hang", LedgerState.UNKNOWN)
+    }  # fmt: skip
+    await store.close()
+
+
+def started(tmp_path):
+    marks = tmp_path / "marks.txt"
+    return marks.read_text("utf-8").splitlines() if marks.exists() else []
 
 
 async def answers(http):

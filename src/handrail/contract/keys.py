@@ -38,8 +38,8 @@ class Key:
 
     @property
     def traceless_name(self) -> str:
-        """How the audit names it for good. A key that speaks for a user may bear that user's name, and whoever guesses the user of
-        a signed token could compute its hash."""
+        """How the audit names it for good. A key that speaks for a user may bear that user's name, and whoever guesses the user
+        of a signed token could compute its hash."""
         if self.user is None:
             return self.name
         return "token" if self.expires else f"{self.hash[:12]}…"

@@ -243,13 +243,14 @@ class RuntimeCore:
             await self.store.close()
             raise
 
-    async def close(self) -> None:
-        """Let running writes finish, write what is pending, and close the store and the services."""
+    async def close(self, *, within: float | None = None) -> None:
+        """Let running writes finish, write what is pending, and close the store and the services. Writes are waited for until
+        their own deadlines, or for `within` seconds, if that is sooner."""
         if not self._opened:
             return
         self._opened, self._closing = False, True
         try:
-            await self._close()
+            await self._close(within)
         finally:
             await self.services.close()
             self._closing = False
@@ -261,8 +262,8 @@ class RuntimeCore:
         started = (one for session in list(self.sessions.values()) for one in list(session.running))
         return sorted(map(name_of, [*self.runner.outliving(), *started]))
 
-    async def _close(self) -> None:
-        await let_writes_end(self.claims.tasks, self.log)
+    async def _close(self, within: float | None) -> None:
+        await let_writes_end(self.claims.tasks, self.log, within)
         if self._housekeeper is not None:
             self._housekeeper.cancel()
             await asyncio.gather(self._housekeeper, return_exceptions=True)
@@ -270,7 +271,8 @@ class RuntimeCore:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         finish, store_ids = self.claims.store_unstored, self.aliases.store_unstored
-        for write in (finish, store_ids, self.housekeeper.write_behind, self.save_blocks, self._store_usage):
+        chores = (self.housekeeper.write_behind, self.save_blocks, self._store_usage, self.housekeeper.give_up_leases)
+        for write in (finish, store_ids, *chores):
             try:
                 await write()
             except StoreUnavailable as error:

@@ -135,6 +135,12 @@ class Housekeeper:
                 if lost in core.own_claims.fences:  # else it has settled meanwhile
                     core.log.warning("The claim %s is no longer ours", lost)
 
+    async def give_up_leases(self) -> None:
+        """What was left at a stop is nobody's from now on: the next process need not wait for a lease to end."""
+        claims = list(self.core.own_claims.fences.items())
+        if claims:
+            await self.core.store.renew(claims, 0)
+
     async def _flush(self) -> None:
         # In a thread: hashing and writing a busy quarter of a second takes milliseconds that calls should not wait for.
         self.core.metrics.fold()

@@ -1,4 +1,7 @@
-"""Stopping: writes that run are waited for until their own deadlines, so that an outcome that is known is also recorded."""
+"""Stopping: writes that run are waited for until their own deadlines, so that an outcome that is known is also recorded.
+
+A server stops within its own time. What it leaves is named in the log, and its outcome is unknown to the next process.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,12 @@ def latest_end(attempt: Attempt, begun: float) -> float:
     return begun + attempt.plan.timeout * tries + GRACE_SECONDS
 
 
-async def let_writes_end(tasks: Writes, log: logging.Logger) -> None:
-    """Wait for the last of these to end, and for what begins meanwhile within that time."""
+async def let_writes_end(tasks: Writes, log: logging.Logger, within: float | None = None) -> None:
+    """Wait for the last of these to end, and for what begins meanwhile within that time; for `within` seconds at most."""
     loop = asyncio.get_running_loop()
     until = max((latest_end(*write) for write in tasks.values()), default=0.0)
+    if within is not None:
+        until = min(until, loop.time() + within)
     if tasks:
         log.warning("Stopping waits up to %.0f s for writes that run: %s", until - loop.time(), _names(tasks))
     while tasks and loop.time() < until:
@@ -41,4 +46,4 @@ def name_of(attempt: Attempt) -> str:
 
 
 def _names(tasks: Writes) -> str:
-    return ", ".join(sorted(attempt.plan.tool_id for attempt, _ in tasks.values()))
+    return ", ".join(sorted(name_of(attempt) for attempt, _ in tasks.values()))

@@ -76,7 +76,11 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
             server.close()
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + float(self.config.timeout_graceful_shutdown or 0)
         await self._drain()
+        # Draining and answering share the time; an answer that is ready has a second to leave.
+        self.config.timeout_graceful_shutdown = max(1, int(ends - loop.time()))
         await super().shutdown(sockets)
 
     @contextlib.contextmanager

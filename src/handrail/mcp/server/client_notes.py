@@ -11,7 +11,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
 
 _MAX_LINES = 20
 _AT_ONCE, _PAUSE_SECONDS = 20, 0.1

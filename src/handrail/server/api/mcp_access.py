@@ -47,9 +47,9 @@ class McpRoutes:
         # The version decides which of its two servers the SDK takes, as here.
         is_modern = headers.get(_VERSION) not in (None, *HANDSHAKE_PROTOCOL_VERSIONS)
         listens = headers.get(_METHOD, "").strip() == _LISTEN if is_modern else scope["method"] == "GET"
-        named = None if is_modern else headers.get(_SESSION)
+        named = "" if is_modern else headers.get(_SESSION, "")
         try:
-            if not is_modern and named is None:
+            if not is_modern and not named:
                 await self._make_room(key, scope)
             await self._with_session(key, named, listens, scope, receive, send)
         except HttpProblem as problem:
@@ -58,7 +58,7 @@ class McpRoutes:
             await refusal(problem_of(refused))(scope, receive, send)
 
     async def _with_session(
-        self, key: Key, named: str | None, listens: bool, scope: Scope, receive: Receive, send: Send
+        self, key: Key, named: str, listens: bool, scope: Scope, receive: Receive, send: Send
     ) -> None:
         mine = self._sessions.setdefault(key.hash, OrderedDict())
         if named in mine:
@@ -68,7 +68,7 @@ class McpRoutes:
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] < 400:
                 made = Headers(raw=message["headers"]).get(_SESSION)
-                if made is not None and named is None:
+                if made is not None and not named:
                     mine[made] = 0
             await send(message)
 

@@ -57,6 +57,8 @@ from handrail.server.host.refusals import (
 from handrail.server.keys import Key
 from handrail.server.options import Options
 
+_LAST_SECONDS = 1.0
+"""After the time for a stop, for outcomes that are just being stored."""
 _log = logging.getLogger("handrail.server")
 MAX_ATTEMPTS = 3
 """A turn that was cut off so often is not begun again by itself: it may be what ends the server."""
@@ -92,6 +94,8 @@ class SessionRegistry:
         self.draining = False
         self.leaving = asyncio.Event()
         """Set when draining begins."""
+        self._stops_at: float | None = None
+        """When the stop has to be over, by the clock of the loop."""
         self.hurried = asyncio.Event()
         """Whoever asked the server to stop asked once more: turns are not waited for."""
         self._agent = agent
@@ -120,6 +124,8 @@ class SessionRegistry:
         """The server is asked to stop: clients are told to connect again, and running turns may end."""
         self.draining = True
         self.leaving.set()
+        if self._stops_at is None:
+            self._stops_at = asyncio.get_running_loop().time() + self.options.shutdown_seconds
         running = self._running()
         if running:
             _log.warning(
@@ -142,9 +148,15 @@ class SessionRegistry:
             return
         ended = asyncio.ensure_future(asyncio.wait(running))
         hurry = asyncio.ensure_future(self.hurried.wait())
-        await asyncio.wait({ended, hurry}, timeout=self.options.shutdown_seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({ended, hurry}, timeout=self.seconds_to_stop(), return_when=asyncio.FIRST_COMPLETED)
         for task in (ended, hurry):
             task.cancel()
+
+    def seconds_to_stop(self) -> float:
+        """What is left of the time that a stop may take."""
+        if self._stops_at is None:
+            return float(self.options.shutdown_seconds)
+        return max(0.0, self._stops_at - asyncio.get_running_loop().time())
 
     @staticmethod
     async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -153,13 +165,13 @@ class SessionRegistry:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
-        """Let go of everything; the runtime lets writing calls finish."""
+        """Let go of everything; the runtime lets writing calls finish, as long as the stop may take."""
         await self.drain()
         tasks = [hosted.ears for hosted in self._hosted.values() if hosted.ears is not None]
         await self._cancel([*tasks, *self._chores])
         await self._store_again()
         self._hosted.clear()
-        await self.runtime.close()
+        await self.runtime.close(within=self.seconds_to_stop() + _LAST_SECONDS)
 
     def _running(self) -> list[asyncio.Task[None]]:
         runs = [hosted.current.task for hosted in self._hosted.values() if hosted.current is not None]
