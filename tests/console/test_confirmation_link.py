@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from tests.console.accessibility import obstacles
 from tests.console.browser import NARROW, WIDE, opened
 from tests.mcp.gateway.conftest import Scripted
+from tests.mcp.served_project import Served, served
+from tests.server.kit import mcp_headers, mcp_meta
 
 
 class Wrapped:
@@ -146,3 +149,64 @@ def test_the_link_alone_decides_nothing_and_one_that_a_person_opens_approves_onc
         page.get_by_text("was answered, or its time is over").wait_for()
         tab.shoot("link-over-wide")
     assert len(scripted.calls()) == 1
+
+
+PAYING = '''
+import asyncio
+from pathlib import Path
+from handrail import tool
+
+HERE = Path(__file__).parent
+
+@tool(category="action", side_effects="writes", idempotent=False, requires_confirmation=True, preview="Pay {amount} euros")
+async def pay(amount: int, ctx) -> str:
+    """Pay something.
+
+    Args:
+        amount: How much, in euros.
+    """
+    ctx.progress("asking the bank")
+    while not (HERE / "go").exists():
+        await asyncio.sleep(0.01)
+    if amount > 5:
+        raise RuntimeError("the bank closed the line")
+    return "paid"
+'''
+
+
+def test_after_approve_the_page_shows_that_it_runs_and_what_nobody_knows_is_not_called_a_failure(
+    browser: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "handrail.toml").write_text('[tools]\nmodules = ["notes"]\n[mcp]\nuser = "zoe"\n')
+    (tmp_path / "notes.py").write_text(PAYING)
+    made = ["keys", "add", "client", "--user", "zoe"]
+    command = [sys.executable, "-m", "handrail", *made]
+    client = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
+
+    def held(server: Served, amount: int) -> str:
+        called = {"name": "pay", "arguments": {"amount": amount}, "_meta": mcp_meta()}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": called}
+        headers = {"Authorization": f"Bearer {client}", **mcp_headers("tools/call", "pay")}
+        answer = httpx2.post(server.mcp, json=body, headers=headers, timeout=30).json()
+        found = re.search(r"confirmation\.html#([\w-]+)", answer["result"]["structuredContent"]["error"]["message"])
+        assert found
+        return f"{server.url}/console/confirmation.html#key={server.key}&{found[1]}"
+
+    with served(tmp_path) as server:
+        with opened(browser, held(server, 6), viewport=NARROW) as tab:
+            page = tab.page
+            page.locator("#approve:not([aria-disabled])").click()
+            page.get_by_role("heading", name="Approved, and running").wait_for()
+            page.get_by_text("asking the bank").wait_for()
+            assert not page.get_by_text("Time left to decide").is_visible()
+            assert not page.locator("#buttons").is_visible()
+            assert obstacles(page) == []
+            tab.shoot("link-running-narrow")
+            (tmp_path / "go").touch()
+            page.get_by_role("heading", name="The outcome is not known").wait_for()
+            assert "could not be carried out" not in page.inner_text("#confirmation")
+            assert obstacles(page) == []
+            tab.shoot("link-unknown-narrow")
+        with opened(browser, held(server, 5), viewport=WIDE) as tab:
+            tab.page.locator("#approve:not([aria-disabled])").click()
+            tab.page.get_by_role("heading", name="Approved", exact=True).wait_for()

@@ -5,7 +5,7 @@ import { announce, button, freshId, h, icon, toast, toolName } from "./dom.js";
 import { argumentList } from "./card.js";
 import { clockView } from "./clock-view.js";
 import { conversation } from "./conversation.js";
-import { runningFor, runView } from "./running.js";
+import { RUNNING, runningFor, runView } from "./running.js";
 import { showingView } from "./showing.js";
 import { questionView } from "./voice-question.js";
 import { voice } from "./voice.js";
@@ -13,11 +13,6 @@ import { visible } from "./hidden-characters.js";
 
 const SPOKEN_WITHIN = 500; // milliseconds in which a verdict by voice is told here, on a line of its own
 const LINGERS = 4000; // milliseconds: who has waited longer for a call is shown its end in the dialog
-const RUNNING = {
-  sent: ["Your approval is on its way", "running"],
-  running: ["Approved, and running", "running"],
-  lost: ["The connection to the server is lost", "alert"],
-};
 const ASKED_BY = { assistant: "The assistant asked to run ", operator: "You asked to try " };
 const ELSEWHERE = {
   carried_out: ["was approved and carried out", "done"],

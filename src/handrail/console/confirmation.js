@@ -4,9 +4,14 @@ import { forgetKey, get, key, post, setKey, takeKeyFromAddress, takeTicketFromAd
 import { button, h, icon, jsonBlock, toolName } from "./dom.js";
 import { clockView } from "./clock-view.js";
 import { visible } from "./hidden-characters.js";
+import { RUNNING, runView } from "./running.js";
 import { showingView } from "./showing.js";
+import { outcomeOf } from "./states.js";
 
 const OVER = "The time is over; nothing was run. The client can make the call again.";
+const LOOKS = 500; // milliseconds between two looks at how the call goes
+const TRIES = 2000; // milliseconds until an approval that may not have arrived is sent again
+const pause = (milliseconds) => new Promise((resume) => setTimeout(resume, milliseconds));
 const place = document.getElementById("confirmation");
 const theme = localStorage.getItem("handrail.theme");
 if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
@@ -30,15 +35,17 @@ async function show() {
 
 function card(sign, heading, about, ...parts) {
   heading.tabIndex = -1;
+  const stamp = h("span", { class: "stamp" }, icon(sign));
   place.replaceChildren(
     h("span", { class: "emblem" }, icon("mark")),
     h(
       "section",
       { class: "panel confirm" },
-      h("header", null, h("span", { class: "stamp" }, icon(sign)), h("div", null, heading, about && h("p", { class: "quiet", text: about }))),
+      h("header", null, stamp, h("div", null, heading, about && h("p", { class: "quiet", text: about }))),
       ...parts,
     ),
   );
+  return stamp;
 }
 
 function tell(title, text, sign) {
@@ -82,6 +89,8 @@ function ask(request) {
   const decline = button("Decline", (click) => decide("decline", click), { sign: "failed", id: "decline" });
   const showing = showingView(request, "preview", [approve, decline]);
   const clock = clockView(request);
+  const run = runView(request, { onChange: runs });
+  const buttons = h("footer", { id: "buttons" }, h("span", { class: "space" }), decline, approve);
   let isBusy = false;
 
   async function decide(verdict, click) {
@@ -89,43 +98,120 @@ function ask(request) {
     isBusy = true;
     problem.hidden = true;
     for (const one of [approve, decline]) one.setAttribute("aria-disabled", "true");
+    if (verdict === "approve") begin();
     try {
-      ended(verdict, await post(`${path}/${verdict}`, { token: request.token }));
+      ended(verdict, await answered(verdict));
     } catch (error) {
-      isBusy = false;
-      showing.wait();
-      problem.textContent = visible(error.message);
-      problem.hidden = false;
+      complain(error.message);
     }
   }
 
-  function ended(verdict, envelope) {
-    clearInterval(ticking);
-    showing.close();
-    if (envelope.error?.type === "CONFIRMATION_REQUIRED") return show(); // it has changed: read it again
-    if (envelope.ok) return tell("Approved", `${request.tool} was carried out. You can close this page.`, "done");
-    if (verdict === "decline") return tell("Declined", `${request.tool} was not run. You can close this page.`, "done");
-    tell("It could not be carried out", envelope.error.message, "failed");
+  /** What the server says. An approval counts once however often it is sent, so one that may not have arrived is sent again. */
+  async function answered(verdict) {
+    for (;;) {
+      try {
+        const envelope = await post(`${path}/${verdict}`, { token: request.token });
+        if (envelope.error?.type !== "IN_PROGRESS") return envelope;
+      } catch (error) {
+        if (error.status !== 0 || !request.run) throw error;
+        request.run.state = "lost";
+        run.draw();
+      }
+      await pause(TRIES);
+    }
   }
 
-  const heading = h("h1", null, "Approve ", toolName(request.tool), "?");
-  card(
+  function begin() {
+    request.run = { state: "sent", since: performance.now(), hasStarted: false, progress: [] };
+    run.draw();
+    look(request.run);
+  }
+
+  /** While the call runs, what it tells of itself. */
+  async function look(one) {
+    while (request.run === one && isBusy) {
+      await pause(LOOKS);
+      try {
+        const { running, told } = await get(`${path}/progress`);
+        if (!running || request.run !== one) continue;
+        Object.assign(one, { state: "running", hasStarted: true, progress: told });
+        run.draw();
+      } catch {
+        // what became of it is told by the answer to the approval
+      }
+    }
+  }
+
+  /** There is nothing to decide any more, and something to wait for. */
+  function runs(phase) {
+    const [words, sign] = RUNNING[phase];
+    if (heading.textContent === words) return;
+    heading.textContent = words;
+    stamp.replaceChildren(icon(sign));
+    for (const one of [clock.node, buttons]) one.hidden = true;
+    heading.focus();
+  }
+
+  /** It was not carried out, and can be decided once more. */
+  function complain(text) {
+    isBusy = false;
+    request.run = null;
+    run.node.hidden = true;
+    heading.replaceChildren(...question());
+    stamp.replaceChildren(icon("held"));
+    for (const one of [clock.node, buttons]) one.hidden = false;
+    showing.wait();
+    problem.textContent = visible(text);
+    problem.hidden = false;
+  }
+
+  function ended(verdict, envelope) {
+    if (envelope.error?.type === "CONFIRMATION_REQUIRED") return leave(show); // it has changed: read it again
+    const outcome = outcomeOf(verdict, envelope);
+    if (outcome.stays) return complain(outcome.message);
+    isBusy = false;
+    if (outcome.state === "declined")
+      return leave(() => tell("Declined", `${request.tool} was not run. You can close this page.`, "done"));
+    if (outcome.state === "approved")
+      return leave(() => tell("Approved", `${request.tool} was carried out. You can close this page.`, "done"));
+    clearInterval(ticking);
+    showing.close();
+    const { title, sign } = run.end(outcome);
+    heading.textContent = title;
+    stamp.replaceChildren(icon(sign));
+    for (const one of [clock.node, buttons]) one.hidden = true;
+    heading.focus();
+  }
+
+  function leave(next) {
+    isBusy = false;
+    clearInterval(ticking);
+    showing.close();
+    run.close();
+    next();
+  }
+
+  function question() {
+    return ["Approve ", toolName(request.tool), "?"];
+  }
+
+  const heading = h("h1", null, ...question());
+  const stamp = card(
     "held",
     heading,
     "A client asks to run it.",
     showing.node,
     h("details", { class: "exact" }, h("summary", null, "The exact arguments"), jsonBlock(request.args, "The exact arguments")),
     clock.node,
+    run.node,
     problem,
-    h("footer", { id: "buttons" }, h("span", { class: "space" }), decline, approve),
+    buttons,
   );
   heading.focus(); // not a button: a key that was meant for something else must not decide
   const ticking = setInterval(tick, 250);
   function tick() {
     if (isBusy || !clock.update()) return;
-    clearInterval(ticking);
-    showing.close();
-    tell("Too late", OVER, "alert");
+    leave(() => tell("Too late", OVER, "alert"));
   }
   tick();
 }

@@ -8,6 +8,11 @@ import { countdown, duration } from "./words.js";
 
 const TICK = 500;
 
+export const RUNNING = {
+  sent: ["Your approval is on its way", "running"],
+  running: ["Approved, and running", "running"],
+  lost: ["The connection to the server is lost", "alert"],
+};
 const ENDS = {
   approved: { title: "Done", sign: "done", words: ["", " was carried out."] },
   declined: { title: "Declined", sign: "refused", words: ["", " was not run."] },

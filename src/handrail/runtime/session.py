@@ -89,6 +89,10 @@ class Events:
         if not self._listeners:
             self._keep((event,))
 
+    def waiting(self) -> tuple[SessionEvent, ...]:
+        """What was kept because nobody listens, to be looked at; it is still there for whoever does."""
+        return tuple(self._waiting or ())
+
     def close(self) -> None:
         self.is_closed = True
         for listener in self._listeners:

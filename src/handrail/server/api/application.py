@@ -56,6 +56,7 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/api/sessions/{session}/connections/{connection}", connections.begin),
     ("DELETE", "/api/sessions/{session}/connections/{connection}", connections.disconnect),
     ("GET", "/api/confirmations/{confirmation}", confirmations.show),
+    ("GET", "/api/confirmations/{confirmation}/progress", confirmations.progress),
     ("POST", "/api/confirmations/{confirmation}/approve", confirmations.approve),
     ("POST", "/api/confirmations/{confirmation}/decline", confirmations.decline),
     ("GET", "/api/tools", catalogue.list_tools),

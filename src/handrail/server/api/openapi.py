@@ -349,7 +349,16 @@ def _confirmation_paths() -> dict[str, Any]:
             problems=_OF_SESSION,
         )
     }
-    return {"/api/confirmations/{confirmation}": shown} | {
+    runs = {
+        "get": _operation(
+            "Whether an approved call runs, and what it has told of itself",
+            {200: ("How it goes", _json(_object({"running": _YES, "told": _list(_TEXT)}, ("running", "told"))))},
+            parameters=(_path("confirmation"), _SECRET),
+            problems=_OF_SESSION,
+        )
+    }
+    paths = {"/api/confirmations/{confirmation}": shown, "/api/confirmations/{confirmation}/progress": runs}
+    return paths | {
         f"/api/confirmations/{{confirmation}}/{word}": {
             "post": _operation(
                 f"{word.capitalize()} a held call",
@@ -425,7 +434,7 @@ def _operator_paths() -> dict[str, Any]:
     )
     listed = _object({"events": _list({"type": "object"})}, ("events",))
     rows = _object({"rows": _list(_ref("LedgerRow"))}, ("rows",))
-    forgotten = _object({"user": _TEXT, "tenant": _TEXT, "deleted": {"type": "object"}}, ("user", "deleted"))
+    forgotten = _object({"user": _TEXT, "tenant": _TEXT, "deleted": {"type": "object"}, "elsewhere": {"type": "object"}}, ("user", "deleted"))
     ways = {"enum": ["tool", "day", "tenant", "version"]}
     statistics = _object({"since": _TEXT, "by": ways, "rows": _list({"type": "object"})}, ("since", "by", "rows"))
     text_or_json = {"text/plain": {"schema": _TEXT}, "application/json": {"schema": {"type": "object"}}}

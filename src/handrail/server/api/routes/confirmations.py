@@ -9,11 +9,16 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from handrail.contract.errors import ErrorType
-from handrail.contract.store import Hold, HoldState
+from handrail.contract.events import Progress
+from handrail.contract.store import Hold, HoldState, LedgerState
 from handrail.mcp.server.options import MCP_CLIENT
+from handrail.runtime.known_calls import call_id_of
 from handrail.runtime.session import Session
 from handrail.server.api.http import ApiRequest, HttpProblem, answer, hosted_session_of, read_object, text_of
 from handrail.server.host.refusals import RefusalReason, SessionRefused
+
+_TOLD = 20
+"""So many notes on the progress of a call are told, the newest."""
 
 
 async def show(request: ApiRequest) -> Response:
@@ -24,6 +29,16 @@ async def show(request: ApiRequest) -> Response:
     if shown is None:
         raise HttpProblem(410, "This confirmation request was answered, or its time is over.")
     return answer({**shown, "turn": hold.turn})
+
+
+async def progress(request: ApiRequest) -> Response:
+    """Whether the approved call runs, and what it has told of itself to nobody else: no page listens to an MCP client's session."""
+    hold, session = await _found(request)
+    row = await request.context.runtime.store.ledger_row(hold.ledger_key)
+    runs = hold.state is HoldState.CONSUMED and row is not None and row.state is LedgerState.RUNNING
+    events = (event for event in session.events_queue.waiting() if isinstance(event, Progress))
+    told = [event.text for event in events if event.call_id == call_id_of(hold)]
+    return answer({"running": runs, "told": told[-_TOLD:] if runs else []})
 
 
 async def approve(request: ApiRequest) -> Response:
