@@ -1,11 +1,12 @@
 """What the server promises holds for clients of MCP too: what the audit names, what a person is asked, what a key may use."""
 
+import asyncio
 import json
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.runtime.kit import PAID, confirmed, reading, until
+from tests.runtime.kit import FOUND, PAID, confirmed, reading, until
 from tests.server.kit import KEYS, OTHER, USER, bearer, in_process, mcp_headers, mcp_meta, over_socket
 
 from handrail.contract.keys import Key
@@ -183,3 +184,51 @@ async def execute(args, ctx):
         told = await followed(server, "count")
         assert told[-2]["params"]["progress"] == 500
         assert told[-1]["result"]["structuredContent"]["ok"]
+
+
+DEEP: Any = []
+for _ in range(300):
+    DEEP = [DEEP]
+TAKES_ALL = {
+    "take": (reading(parameters={"type": "object", "additionalProperties": False, "properties": {"any": {}}}), FOUND)
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ('{"any": 1, "any": 2}', "twice"),
+        ('{"any": {"a": 1, "\\u0061": 2}}', "twice"),
+        (json.dumps({"any": DEEP}), "nested deep"),
+        (json.dumps({"any": [{"a": 1}] * 20_000}), "larger than"),
+        ('{"any": 123456789012345678901234567890}', "2^53"),
+    ],
+    ids=["duplicate", "escaped-duplicate", "deep", "large", "big-integer"],
+)
+@pytest.mark.parametrize("state", ["", ', "requestState": "x"'], ids=["first", "retry"])
+async def test_arguments_over_mcp_are_refused_with_their_own_message_and_audited(tmp_path, arguments, told, state):
+    async with in_process(tmp_path, tools=TAKES_ALL, mcp=McpOptions(), audited=True) as server:
+        body = '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"arguments": %s, "name": "take", "_meta": %s%s}}'
+        headers = {**bearer(USER), **mcp_headers("tools/call", "take"), "Content-Type": "application/json"}
+        content = body % (arguments, json.dumps(mcp_meta()), state)
+        answer = (await server.client.post("/mcp", content=content.encode(), headers=headers)).json()
+        if state:
+            assert answer["error"]["code"] == -32602
+        else:
+            error = answer["result"]["structuredContent"]["error"]
+            assert (error["type"], told in error["message"]) == ("VALIDATION", True), error["message"]
+        assert server.tools.started() == []
+        lines = await asyncio.to_thread(
+            lambda: (server.runtime.audit.flush(), [*read_events(tmp_path / "audit", event="refusal")])[1]
+        )
+        assert len(lines) == (0 if state else 1)
+
+
+async def test_a_request_of_many_small_values_is_refused_before_it_is_read(tmp_path):
+    async with in_process(tmp_path, tools=TAKES_ALL, mcp=McpOptions()) as server:
+        answers = {"confirmation": [{"a": 1}] * 28_000}
+        params = {"inputResponses": answers, "name": "take", "arguments": {}, "_meta": mcp_meta()}
+        answer = await server.post(
+            "/mcp", {"method": "tools/call", "params": params}, USER, headers=mcp_headers("tools/call", "take")
+        )
+        assert answer.status_code == 413

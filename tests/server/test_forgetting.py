@@ -6,19 +6,30 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 import unicodedata
 from base64 import b64encode
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from tests.runtime.kit import PAID, until, writing
-from tests.server.kit import OPERATOR, OTHER, TOOLS, USER, bearer, in_process
+from tests.runtime.kit import PAID, reading, until, writing
+from tests.server.kit import KEYS, OPERATOR, OTHER, TOOLS, USER, bearer, in_process
 from tests.server.voice.kit import on_the_line, voice_server
 
+import handrail_reference
+from handrail.contract.credentials import PendingAuthorization, StoredCredential
+from handrail.contract.keys import Key
+from handrail.identity.tokens import TokenUser
+from handrail.mcp.server.options import McpOptions
 from handrail.observe.verify import read_events, verify_directory
+from handrail.server.keys import hash_of, key_of_token
+from handrail.server.stored_keys import add_key
+from handrail_reference.services.calendar.caldav_calendar import CalDavCalendar
 from handrail_reference.services.calendar.embedded import EmbeddedCalendar
+from handrail_reference.services.calendar.google_calendar import GoogleCalendar
 from handrail_reference.services.calendar.port import Caller, Draft
 from handrail_reference.services.kb.record import KnowledgeRecord
 from handrail_reference.services.kb.service import KnowledgeBase
@@ -123,6 +134,14 @@ async def test_a_block_outlives_being_forgotten(tmp_path):
         assert events[-1].data["reason"] == "blocked"
 
 
+PROMPT = {
+    "type": "object", "additionalProperties": False,
+    "properties": {"prompt": {"type": "string"}, "size": {"default": "square"}, "count": {"default": 1}},
+}  # fmt: skip
+DRAW = (Path(handrail_reference.__file__).parent / "tools" / "image-generate" / "handler.py").read_text("utf-8")
+DRAW = DRAW.replace("from __future__ import annotations", "")
+
+
 async def test_personal_records_and_images_go_too(tmp_path):
     from handrail.server.host.forgetting import forget_user
     from handrail_reference.services.images import open_images
@@ -141,16 +160,33 @@ async def test_personal_records_and_images_go_too(tmp_path):
     await kb.database.write(lambda db: put_records(db, records, Tally()))
     images = ImageFolder(tmp_path / "images")
     kept = images.save(b"\x89PNG one")
-    async with in_process(tmp_path) as server:
-        ana = await server.open(USER)
+    drawing = open_images(tmp_path)
+    tools = {"draw": (reading(capabilities=["images"], parameters=PROMPT), DRAW)}
+    more = {"tools": tools, "capabilities": {"images": drawing}, "mcp": McpOptions()}
+    async with in_process(tmp_path, **more) as server:
+        ana, bob = await server.open(USER), await server.open(OTHER)
         await ana.say(f"look at {kept}")
-        services = {"kb": kb, "images": open_images(tmp_path)}
+        drawn = {}
+        for name, key in (("hers", USER), ("both", USER), ("both", OTHER), ("seen", USER)):
+            answer = await server.mcp("draw", {"prompt": name}, key)
+            drawn[name] = answer["result"]["structuredContent"]["data"]["images"][0]["id"]
+        await bob.say(f"look at {drawn['seen']}")
+        # The calendars of others: what they keep is not ours to delete, so it is said.
+        others = {
+            one.__name__: SimpleNamespace(not_forgotten=one.not_forgotten) for one in (CalDavCalendar, GoogleCalendar)
+        }
+        services = {"kb": kb, "images": drawing, **others}
         result = await forget_user(server.runtime, "", "ana", sessions=server.sessions, services=services)
     assert result["deleted"]["records"] == 1
+    assert result["elsewhere"] == {name: one.not_forgotten for name, one in others.items()}
+    assert "stay" in CalDavCalendar.not_forgotten
     left = await kb.database.read(lambda db: sorted(row[0] for row in db.execute("SELECT id FROM record")))
     assert left == ["note:all", "note:bob"]
     assert images.path_of(kept) is None
+    assert {name for name, one in drawn.items() if images.path_of(one)} == {"both", "seen"}
+    assert result["deleted"]["images"] == 2
     await kb.close()
+    drawing.close()
 
 
 # --------------------------------------------------------------------------------------------- byte by byte, in all files
@@ -163,6 +199,8 @@ async def execute(args, ctx):
     import time
     return {"ok": True, "data": {"done": args["q"]}, "intents": [{"type": "BLOCK_USER", "until": time.time() + 600}]}
 """
+SIGNED = "eyJ.signed.token"
+TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 LIMITED = {"rateLimit": {"calls": 2, "windowMs": 60_000, "scope": "user"}}
 
 
@@ -228,14 +266,49 @@ async def filled(server, folder):
     await kb.database.write(lambda db: put_records(db, records, Tally()))
     await kb.close()
     await named_by_the_model(server.runtime)
+    await over_mcp(server)
     await me.say("call ban " + json.dumps({"q": "noted " + SAID}))
     return me
+
+
+async def over_mcp(server):
+    """With a key of their own that bears their name: written, approved, large, left as a task; and what others keep of
+    them: a voice ticket of their signed token that nobody used, and a connection."""
+    made, secret = await add_key(server.runtime.store.keys, name=NAME, role="user", user=NAME)
+    server.keys.replace((*KEYS, made))
+    for tool in ("note", "look"):
+        assert (await server.mcp(tool, {"q": "by a client " + SAID}, secret))["result"]["structuredContent"]
+    asked = await server.mcp("pay", {"q": "bought " + SAID}, secret, {"elicitation": {}})
+    answered = {"confirmation": {"action": "accept", "content": {"approve": True}}}
+    state = {"inputResponses": answered, "requestState": asked["result"]["requestState"]}
+    done = await server.mcp("pay", {"q": "bought " + SAID}, secret, {"elicitation": {}}, **state)
+    assert done["result"]["structuredContent"]["ok"]
+    task = await server.mcp("pay", {"q": "later " + SAID}, secret, TASKS)
+    assert task["result"]["resultType"] == "task"
+    large = await server.mcp("echo", {"q": SAID * 40}, secret)
+    assert large["result"]["content"][1]["type"] == "resource_link"
+    token = {"Authorization": f"Bearer {SIGNED}"}
+    opened = (await server.client.post("/api/sessions", json={}, headers=token)).json()
+    headers = {**token, "X-Session-Token": opened["token"]}
+    ticket = await server.client.post(f"/api/sessions/{opened['sessionId']}/voice", json={}, headers=headers)
+    assert ticket.status_code == 201, ticket.text
+    named = {"tenant": "", "user": NAME, "connection": "mail", "sealed": "x"}
+    await server.runtime.store.credentials.put(StoredCredential(**named, key_id="k"))
+    pending = PendingAuthorization(digest="d", **named)
+    await server.runtime.store.credentials.begin_authorization(pending, lives_for=3_600_000)
+
+
+async def signed(token):
+    """Whom the token of these tests speaks for."""
+    assert token == SIGNED
+    facts = {"roles": (), "tenant": "", "organisation": "", "expires": time.time() + 3_600}
+    return key_of_token("https://issuer.example", TokenUser(user=NAME, **facts))
 
 
 async def named_by_the_model(runtime):
     """What a model names as it likes: calls, tools that do not exist; and a yes of this user in somebody else's session."""
     session = await runtime.open_session(user=NAME)
-    await session.begin_turn("m1")
+    await session.begin_turn(f"m1 {SAID}")  # a client's own id for its message
     for number, tool in enumerate(("look", "note", "pay", SAID, f"{WORD}nis")):
         await session.call(tool, {"q": SAID}, call_id=f"{number} {SAID}", provider=SAID)
     for number, tool in enumerate(("look", "look", "note")):
@@ -249,10 +322,23 @@ async def named_by_the_model(runtime):
     assert (await runtime.approve(event.data["id"], token=event.data["token"], approver=NAME)).ok
 
 
+ECHO = """
+async def execute(args, ctx):
+    return {"ok": True, "data": args["q"]}
+"""
 TOOLS_HERE = {
     **TOOLS,
+    "echo": (reading(), ECHO),
     "often": (writing(**LIMITED), PAID),
     "ban": (writing(), BLOCKING),
+}
+
+
+AS_SERVED = {
+    "audited": True,
+    "tools": TOOLS_HERE,
+    "tokens": signed,
+    "mcp": McpOptions(trusted_clients=(NAME,), max_result_bytes=1_000, task_seconds=60),
 }
 
 
@@ -272,8 +358,7 @@ def forget(folder: Path, *words: str) -> dict:
 
 async def test_nothing_of_a_forgotten_user_is_in_any_file_while_the_server_runs_and_after(tmp_path):
     settings_of(tmp_path)
-    more = {"store": f"sqlite:////{tmp_path}/store.db", "audited": True, "tools": TOOLS_HERE}
-    async with voice_server(tmp_path, **more) as server:
+    async with voice_server(tmp_path, store=f"sqlite:////{tmp_path}/store.db", **AS_SERVED) as server:
         bob = await server.open(OTHER)
         await bob.say("call note " + json.dumps({"q": "bobs words"}))
         me = await filled(server, tmp_path)
@@ -283,7 +368,7 @@ async def test_nothing_of_a_forgotten_user_is_in_any_file_while_the_server_runs_
             assert files >= {"store.db-wal", "kb.db", "calendar.db"}, "what is there is found"
         async with me.listening() as stream:
             deleted = await asyncio.to_thread(forget, tmp_path)
-            assert (deleted["conversations"], deleted["records"], deleted["events"]) == (1, 1, 1)
+            assert (deleted["conversations"], deleted["records"], deleted["events"], deleted["keys"]) == (2, 1, 1, 1)
             async with asyncio.timeout(60):
                 while await stream.next() is not None:
                     pass  # the server closes it, though another process has forgotten the user
@@ -304,8 +389,7 @@ async def test_nothing_of_a_forgotten_user_is_in_any_file_of_a_server_that_was_k
     settings_of(tmp_path)
     copy = tmp_path / "copy"
     copy.mkdir()
-    more = {"store": f"sqlite:////{tmp_path}/store.db", "audited": True, "tools": TOOLS_HERE}
-    async with voice_server(tmp_path, **more) as server:
+    async with voice_server(tmp_path, store=f"sqlite:////{tmp_path}/store.db", **AS_SERVED) as server:
         await filled(server, tmp_path)
         # What a kill leaves behind: the files as they are, with their logs.
         for path in [*tmp_path.glob("*.db*"), tmp_path / "audit", tmp_path / "project"]:
@@ -355,6 +439,39 @@ async def test_a_call_that_runs_while_its_user_is_forgotten_keeps_nothing_when_i
         assert (await running).ok
         (row,) = await server.runtime.store.ledger_rows()
         assert (row.state, row.args, row.envelope, row.user) == ("succeeded", "{}", None, None)
+
+
+LATE = """
+async def execute(args, ctx):
+    mark(args)
+    while not (MARKS.parent / "go").exists():
+        await asyncio.sleep(0.005)
+    ctx.client.defer()
+    await asyncio.sleep(0.02)
+    return {"ok": True, "data": args["q"] * 40}
+"""
+
+
+@pytest.mark.parametrize("writes", [False, True])
+async def test_what_a_call_over_mcp_stores_after_its_user_was_forgotten_is_stored_nowhere(tmp_path, writes):
+    tools = {"late": ((writing if writes else reading)(timeoutMs=20_000, capabilities=["client"]), LATE)}
+    mcp = McpOptions(max_result_bytes=1_000)
+    keys = (Key(name=NAME, hash=hash_of(USER), user=NAME),)
+    async with in_process(tmp_path, store=f"sqlite:////{tmp_path}/store.db", tools=tools, mcp=mcp, keys=keys) as server:
+        calls = [
+            asyncio.create_task(server.mcp("late", {"q": f"{n} {SAID}"}, USER, can))
+            for n, can in enumerate((TASKS, {}))
+        ]
+        await until(lambda: len(server.tools.started()) == 2)
+        await server.runtime.store.forget_user("", NAME)
+        server.tools.go()
+        task, large = await asyncio.gather(*calls)
+        assert task["result"]["resultType"] == "task", "a task and a large result were to be stored"
+        assert large["result"]["content"][1]["type"] == "resource_link"
+        await server.mcp("late", {"q": f"again {SAID}"}, USER, TASKS)  # by a process that has not heard of it
+        with closing(sqlite3.connect(tmp_path / "store.db")) as db:
+            rows = db.execute("SELECT kind, user, body FROM document").fetchall()
+        assert [row for row in rows if row[1] == NAME or SAID in row[2]] == []
 
 
 async def test_an_operator_reads_what_was_said_until_the_user_is_forgotten(tmp_path):

@@ -49,3 +49,15 @@ async def test_forgetting_a_user_deletes_that_users_documents_alone(store: Store
     await store.forget_user("acme", "ana")
     assert await store.documents.get("task", "t1") is None
     assert await store.documents.get("task", "t2") is not None
+
+
+async def test_nothing_is_kept_for_a_session_whose_user_was_forgotten(store: Store, clock: StillClock) -> None:
+    mine = replace(TASK, tenant="t", user="u", expires_at=await store.now() + 60_000, session="s1")
+    kept, first = await store.documents.put(mine)
+    assert kept
+    await store.forget_user("t", "u")
+    for late in (mine, replace(mine, id="t2"), replace(first, body={"state": "done"})):
+        kept, _ = await store.documents.put(late)
+        assert not kept
+        assert await store.documents.get(late.kind, late.id) is None
+    assert (await store.documents.put(replace(mine, id="t3", session="s2")))[0]

@@ -1,6 +1,7 @@
 """Tickets and requests of clients in every store: a ticket is used once, and a request has one session, whoever makes it."""
 
 import asyncio
+from dataclasses import replace
 
 from handrail.contract.server_requests import RequestClaim, StoredTicket
 
@@ -57,3 +58,20 @@ async def test_a_request_is_forgotten_after_a_while(store, clock):
     assert (await store.requests.claim("r", owner="o1", kept_for=KEPT)).session_id == "s1"
     clock.pass_ms(1)
     assert (await store.requests.claim("r", owner="o1", kept_for=KEPT)).ours
+
+
+async def test_a_ticket_of_a_forgotten_user_is_gone_and_none_is_given_for_their_session_any_more(store):
+    named = replace(ticket("a"), key='{"user": "ana"}')
+    await store.requests.give_ticket(named, lives_for=30_000)
+    await store.forget_user("t", "u")
+    assert await store.requests.use_ticket("a") is None
+    await store.requests.give_ticket(replace(named, digest="b"), lives_for=30_000)
+    assert await store.requests.use_ticket("b") is None
+
+
+async def test_a_ticket_that_nobody_used_goes_when_room_is_given_back(store, clock):
+    await store.requests.give_ticket(ticket("a"), lives_for=30_000)
+    clock.pass_ms(30_001)
+    await store.evict(bodies_before=0, rows_before=0)
+    clock.pass_ms(-30_001)  # it would count again, if it were still there
+    assert await store.requests.use_ticket("a") is None

@@ -69,6 +69,8 @@ def run(options: Namespace) -> int:
             print(f"{name:<14} {number}")
     if counts["callsLeft"]:
         print(f"Left: {count(counts['callsLeft'], 'call')} with an open outcome; settle with `handrail ledger`.")
+    for name, sentence in result.get("elsewhere", {}).items():
+        print(f"Left by {name}: {sentence}")
     return 0
 
 

@@ -7,7 +7,7 @@ and only the owner writes to it; another process takes it over when the owner is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -162,8 +162,9 @@ class ConversationStore(Protocol):
         ...
 
     async def delete(self, session_id: str) -> bool: ...
-    async def forget(self, tenant: str, user: str) -> tuple[int, set[str]]:
-        """Delete every conversation of a user; how many, and the images that only those mentioned."""
+    async def forget(self, tenant: str, user: str, *, images: Collection[str] = ()) -> tuple[int, set[str]]:
+        """Delete every conversation of a user; how many, and the images that only those mentioned. `images` are the user's too,
+        and among them if no other conversation mentions them."""
         ...
 
     async def prune(self, *, unused_for: int) -> list[str]:

@@ -23,6 +23,8 @@ class Document:
     expires_at: int
     """In milliseconds since 1970, on the store's clock; from then on it is not there."""
     version: int = 0
+    session: str = field(default="", compare=False)
+    """Whose call it is kept for, when it is kept first: of a session that was forgotten meanwhile nothing is."""
 
 
 class DocumentStore(Protocol):
@@ -32,7 +34,7 @@ class DocumentStore(Protocol):
 
     async def put(self, document: Document) -> tuple[bool, Document]:
         """Keep this document if the one that is kept has its version (0: there is none). Whether it was kept, and the document
-        that is kept now, with its version."""
+        that is kept now, with its version; this one, if none is."""
         ...
 
     async def delete(self, kind: str, id: str) -> None: ...

@@ -244,8 +244,7 @@ class RuntimeCore:
             raise
 
     async def close(self, *, within: float | None = None) -> None:
-        """Let running writes finish, write what is pending, and close the store and the services. Writes are waited for until
-        their own deadlines, or for `within` seconds, if that is sooner."""
+        """Let running writes finish by their deadlines, or `within` seconds; then write what is pending and close everything."""
         if not self._opened:
             return
         self._opened, self._closing = False, True

@@ -141,8 +141,8 @@ class StatementConversations:
     async def delete(self, session_id: str) -> bool:
         return await self._store._write(partial(conversations.delete, session_id=session_id), _of(session_id))
 
-    async def forget(self, tenant: str, user: str) -> tuple[int, set[str]]:
-        return await self._store._write(partial(conversations.forget, tenant=tenant, user=user))
+    async def forget(self, tenant: str, user: str, *, images: Collection[str] = ()) -> tuple[int, set[str]]:
+        return await self._store._write(partial(conversations.forget, tenant=tenant, user=user, images=images))
 
     async def prune(self, *, unused_for: int) -> list[str]:
         return await self._store._write(partial(conversations.prune, unused_for=unused_for))

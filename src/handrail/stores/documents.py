@@ -9,6 +9,7 @@ import orjson
 
 from handrail.contract.documents import Document
 from handrail.stores.statements import documents as statements
+from handrail.stores.statements.transaction import NO_LOCKS, Locks
 
 if TYPE_CHECKING:
     from handrail.stores.base import StatementStore
@@ -25,7 +26,8 @@ class StatementDocuments:
 
     async def put(self, document: Document) -> tuple[bool, Document]:
         body = orjson.dumps(dict(document.body)).decode()
-        return await self._store._write(partial(statements.put, document=document, body=body))
+        locks = Locks(sessions=(document.session,)) if document.session else NO_LOCKS
+        return await self._store._write(partial(statements.put, document=document, body=body), locks)
 
     async def delete(self, kind: str, id: str) -> None:
         await self._store._write(partial(statements.delete, kind=kind, id=id))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from handrail.contract.server_requests import RequestClaim, StoredTicket
 from handrail.stores.statements import requests as statements
+from handrail.stores.statements.transaction import Locks
 
 if TYPE_CHECKING:
     from handrail.stores.base import StatementStore
@@ -19,7 +20,8 @@ class StatementRequests:
         self._store = store
 
     async def give_ticket(self, ticket: StoredTicket, *, lives_for: int) -> None:
-        await self._store._write(partial(statements.give_ticket, ticket=ticket, lives_for=lives_for))
+        locks = Locks(sessions=(ticket.session_id,))
+        await self._store._write(partial(statements.give_ticket, ticket=ticket, lives_for=lives_for), locks)
 
     async def use_ticket(self, digest: str) -> StoredTicket | None:
         return await self._store._write(partial(statements.use_ticket, digest=digest))

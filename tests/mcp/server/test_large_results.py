@@ -44,7 +44,7 @@ async def test_no_more_bytes_leave_in_a_result_than_are_allowed(
     store = MemoryStore()
     await store.open()
     results = Results(store, McpOptions(max_result_bytes=LIMIT))
-    made = await results.of(ANA, ToolResponse(True, data, None, (), {}), blocks)
+    made = await results.of(ANA, ToolResponse(True, data, None, (), {}), blocks, session="s1")
     assert len(orjson.dumps(made)) <= LIMIT + 200
     linked = [block for block in made["content"] if block["type"] == "resource_link"]
     assert len(linked) == links

@@ -21,7 +21,7 @@ _LOG = logging.getLogger("handrail.mcp")
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ClientNote:
     """One thing to send. Of those that are `progress`, only the newest counts."""
 
     send: Callable[[], Awaitable[None]]
@@ -34,13 +34,13 @@ class ClientNotes:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._lock = Lock()
-        self._waiting: list[Note] = []
+        self._waiting: list[ClientNote] = []
         self._is_woken = False
         self._left = _AT_ONCE
         self._ending = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
 
-    def say(self, note: Note) -> None:
+    def say(self, note: ClientNote) -> None:
         """From any thread, without waiting."""
         with self._lock:
             if self._ending.is_set():

@@ -117,6 +117,7 @@ class GovernedCalls:
             body={"session": session.id},
             expires_at=await store.now() + _KEPT_MS,
             version=known.version if known is not None else 0,
+            session=session.id,
         )
         await store.documents.put(kept)
         return session
@@ -143,6 +144,7 @@ class GovernedCalls:
                 user=who.user,
                 body={"input": nonce, "session": session.id},
                 expires_at=await store.now() + _UNDELIVERED_MS,
+                session=session.id,
             )
         )
         return CallKey(kept.body["input"], kept.body["session"], again=not mine, document=kept)

@@ -29,7 +29,7 @@ from pydantic import ValidationError
 
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, ToolError
-from handrail.mcp.server.client_notes import ClientNotes, Note
+from handrail.mcp.server.client_notes import ClientNote, ClientNotes
 
 TASKS = "io.modelcontextprotocol/tasks"
 _LEVELS = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
@@ -163,7 +163,7 @@ class LiveCall:
     def _say(self, is_progress: bool, send: Callable[..., Awaitable[None]], *facts: Any) -> None:
         ctx = self._ctx
         if ctx is not None:
-            self._notes.say(Note(partial(send, ctx, *facts), is_progress))
+            self._notes.say(ClientNote(partial(send, ctx, *facts), is_progress))
 
     async def detach(self) -> None:
         """The request ends: what was said before its answer is sent, as far as its client takes it in time."""

@@ -44,6 +44,7 @@ from handrail.mcp.server.catalogue import GUIDE_URI, SUMMARY, McpCatalogue, cont
 from handrail.mcp.server.governed_calls import CallKey
 from handrail.mcp.server.live_calls import TASKS, RequestContext, abilities, is_modern
 from handrail.mcp.server.options import McpOptions, Principal
+from handrail.mcp.server.request_body import WRITTEN_ARGUMENTS
 from handrail.mcp.server.results import RESULT_URI
 from handrail.mcp.server.tool_calls import CallRequest, EndedCall, InterimResult, McpToolCalls, unknown_tool
 from handrail.mcp.server.upstream_offers import SERVER_URI, UpstreamOffers
@@ -157,7 +158,9 @@ class McpEndpoint:
 
     async def _call_tool(self, ctx: RequestContext, params: CallToolRequestParams) -> dict[str, Any]:
         who = self._transport.principal(ctx)
-        outcome = await self._run(ctx, who, "tools/call", params.name, params.arguments or {})
+        written = ctx.request.scope.get(WRITTEN_ARGUMENTS) if ctx.request is not None else None
+        args = params.arguments or {} if written is None else written
+        outcome = await self._run(ctx, who, "tools/call", params.name, args)
         if isinstance(outcome, InterimResult):
             return outcome.result
         response = outcome.response
@@ -165,7 +168,7 @@ class McpEndpoint:
             session = await self.calls.governed.session(who)
             if session.plans[params.name] is None:
                 raise unknown_tool(response)
-        return await self.calls.results.of(who, response, outcome.blocks)
+        return await self.calls.results.of(who, response, outcome.blocks, session=outcome.session_id)
 
     async def _run(
         self, ctx: RequestContext, who: Principal, method: str, name: str, args: Any

@@ -63,6 +63,7 @@ class Tasks:
             user=who.user,
             body=body,
             expires_at=now + self._keep_ms,
+            session=key.session_id,
         )
         _, kept = await self._store.documents.put(document)
         return kept

@@ -63,7 +63,10 @@ class CallRequest:
     @property
     def binding(self) -> str:
         """What a sealed state belongs to: the same tool with the same arguments."""
-        body = json.dumps(self.args, sort_keys=True)  # which knows numbers of more than 64 bits
+        try:
+            body = json.dumps(self.args, sort_keys=True)  # which knows numbers of more than 64 bits
+        except RecursionError:  # such a call was never made
+            raise MCPError(code=INVALID_PARAMS, message="The requestState belongs to another request.") from None
         return f"{self.method}:{self.name}:{sha256(body.encode()).hexdigest()}"
 
 
@@ -72,6 +75,7 @@ class EndedCall:
     """The call has its envelope."""
 
     response: ToolResponse
+    session_id: str
     blocks: Sequence[Mapping[str, Any]] = ()
 
 
@@ -199,7 +203,7 @@ class McpToolCalls:
         hold_id = held_id(response)
         if hold_id is None:
             self._written(request.ctx, key)
-            return EndedCall(response, blocks)
+            return EndedCall(response, key.session_id, blocks)
         can = abilities(request.ctx)
         if self._confirming.may_ask(request.who, can):
             return await self._confirm(request, key, response, hold_id)
@@ -210,7 +214,7 @@ class McpToolCalls:
             assert linked.error is not None
             task = await self.tasks.change(task, message=linked.error.message)
             return InterimResult({"resultType": "task", **self.tasks.described(task, detailed=False)})
-        return EndedCall(linked)
+        return EndedCall(linked, key.session_id)
 
     async def _confirm(
         self, request: CallRequest, key: CallKey, response: ToolResponse, hold_id: str
@@ -236,10 +240,10 @@ class McpToolCalls:
                 break
             if held_id(decided) is None:
                 self._written(request.ctx, key)
-                return EndedCall(decided)
+                return EndedCall(decided, key.session_id)
             response, hold_id = decided, held_id(decided) or hold_id
         self._written(request.ctx, key)
-        return EndedCall(self._confirming.with_link(response, hold_id))
+        return EndedCall(self._confirming.with_link(response, hold_id), key.session_id)
 
     async def _answered(self, request: CallRequest, facts: Mapping[str, Any]) -> EndedCall | InterimResult:
         """A retry brings the person's answer to a confirmation."""
@@ -257,13 +261,14 @@ class McpToolCalls:
             again = held_id(response)
             if again is None or isinstance(answer, Mapping):
                 self._written(request.ctx, key)
-                return EndedCall(response if again is None else self._confirming.with_link(response, again))
+                linked = response if again is None else self._confirming.with_link(response, again)
+                return EndedCall(linked, key.session_id)
             return await self._confirm(request, key, response, again)
         again = held_id(decided)
         if again is not None:
             return await self._confirm(request, key, decided, again)
         self._written(request.ctx, key)
-        return EndedCall(decided)
+        return EndedCall(decided, key.session_id)
 
     # Tasks
 
@@ -330,7 +335,9 @@ class McpToolCalls:
             linked = self._confirming.with_link(response, hold_id)
             assert linked.error is not None
             return await self.tasks.change(task, hold=hold_id, message=linked.error.message)
-        return await self.tasks.settle(task, response, await self.results.of(who, response, blocks))
+        return await self.tasks.settle(
+            task, response, await self.results.of(who, response, blocks, session=task.body["session"])
+        )
 
     async def task(
         self, ctx: RequestContext, who: Principal, task_id: str, answers: Mapping[str, Any] | None = None
@@ -365,7 +372,7 @@ class McpToolCalls:
             gone = "The session of the first call has ended; its outcome is in the audit log."
             return await self._settle_task(who, task, ToolResponse.failure(ErrorType.CONFLICT, gone))
         live = LiveCall(body["call"], ctx, answers)
-        live.attach(None)  # it is reached by the task alone
+        await live.detach()  # it is reached by the task alone
         self._start(who, live, key, session, body["tool"], body["args"])
         self._follow(who, task, live)
         return task

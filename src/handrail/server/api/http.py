@@ -249,9 +249,8 @@ def operators_only(endpoint: Endpoint) -> Endpoint:
     return checked
 
 
-async def read_object(request: ApiRequest, options: Options, known: Collection[str] | None) -> dict[str, Any]:
-    """The JSON object in the body, within its limit and in time. A field that is not `known` is named; None lets every field
-    pass."""
+async def read_body(request: Request, options: Options) -> bytes:
+    """The body, within its limit and in time."""
     limit = options.max_body_bytes
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced[:20]) > limit:
@@ -269,7 +268,13 @@ async def read_object(request: ApiRequest, options: Options, known: Collection[s
         raise HttpProblem(408, "The body took too long to arrive.") from None
     except ClientDisconnect:
         raise HttpProblem(400, "The body ended before it was whole.") from None
-    raw = b"".join(parts)
+    return b"".join(parts)
+
+
+async def read_object(request: ApiRequest, options: Options, known: Collection[str] | None) -> dict[str, Any]:
+    """The JSON object in the body, within its limit and in time. A field that is not `known` is named; None lets every field
+    pass."""
+    raw = await read_body(request, options)
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if raw and kind != "application/json":
         raise HttpProblem(415, "The body must be JSON, with the content type application/json.")

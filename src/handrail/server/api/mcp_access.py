@@ -19,7 +19,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from handrail.mcp.server.http import OAUTH, PATH, McpHttp
-from handrail.server.api.http import ApiContext, HttpProblem, answer, problem_of, refusal
+from handrail.mcp.server.request_body import WRITTEN_ARGUMENTS, TooManyValues, read_request
+from handrail.server.api.http import ApiContext, HttpProblem, answer, problem_of, read_body, refusal
 from handrail.server.host.refusals import SessionRefused
 from handrail.server.keys import Key, key_of_token
 
@@ -51,11 +52,30 @@ class McpRoutes:
         try:
             if not is_modern and not named:
                 await self._make_room(key, scope)
+            if scope["method"] == "POST":
+                receive = await self._read(scope, receive)
             await self._with_session(key, named, listens, scope, receive, send)
         except HttpProblem as problem:
             await refusal(problem)(scope, receive, send)
         except SessionRefused as refused:
             await refusal(problem_of(refused))(scope, receive, send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> Receive:
+        """The body, read within its limit and in time, for the SDK to receive: without arguments that nobody takes."""
+        raw = await read_body(Request(scope, receive), self._context.options)
+        try:
+            request = read_request(raw)
+        except TooManyValues:
+            raise HttpProblem(413, "The body has more values than a request may have.") from None
+        if request.arguments is not None:
+            scope[WRITTEN_ARGUMENTS] = request.arguments
+            scope["headers"] = [one for one in scope["headers"] if one[0] != b"content-length"]
+        waiting = [{"type": "http.request", "body": request.body, "more_body": False}]
+
+        async def from_memory() -> Message:
+            return waiting.pop() if waiting else await receive()
+
+        return from_memory
 
     async def _with_session(
         self, key: Key, named: str, listens: bool, scope: Scope, receive: Receive, send: Send

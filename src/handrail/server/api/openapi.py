@@ -434,7 +434,10 @@ def _operator_paths() -> dict[str, Any]:
     )
     listed = _object({"events": _list({"type": "object"})}, ("events",))
     rows = _object({"rows": _list(_ref("LedgerRow"))}, ("rows",))
-    forgotten = _object({"user": _TEXT, "tenant": _TEXT, "deleted": {"type": "object"}, "elsewhere": {"type": "object"}}, ("user", "deleted"))
+    forgotten = _object(
+        {"user": _TEXT, "tenant": _TEXT, "deleted": {"type": "object"}, "elsewhere": {"type": "object"}},
+        ("user", "deleted"),
+    )
     ways = {"enum": ["tool", "day", "tenant", "version"]}
     statistics = _object({"since": _TEXT, "by": ways, "rows": _list({"type": "object"})}, ("since", "by", "rows"))
     text_or_json = {"text/plain": {"schema": _TEXT}, "application/json": {"schema": {"type": "object"}}}

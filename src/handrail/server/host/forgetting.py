@@ -36,9 +36,9 @@ async def forget_user(
     unopened: Mapping[str, str] | None = None,
     copies: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Delete what is kept of a user; how much it was. `sessions` are those of a running server, which end first. `services` are
-    asked to forget the user too, unless given those of the runtime; `unopened` are those that could not be asked, and why.
-    `copies` are old files that an import left: they go whole.
+    """Delete what is kept of a user; how much it was, and what services say stays elsewhere. `sessions` are those of a running
+    server, which end first. `services` are asked to forget the user too, unless given those of the runtime; `unopened` are those
+    that could not be asked, and why. `copies` are old files that an import left: they go whole.
 
     Raises `NotAllForgotten` if a part could not be reached: everything else is deleted, and the audit tells what is left.
     """
@@ -54,6 +54,7 @@ async def forget_user(
     if sessions is not None:
         await sessions.end_all_of(tenant, user)
     asked = runtime.capabilities if services is None else services
+    images: Any = asked.get("images")
     mentioned: set[str] = set()
     subject = await runtime.store.audit_subject(tenant, user)
     keep_block = runtime.policy.forget_blocks == "keep"
@@ -66,12 +67,16 @@ async def forget_user(
     counts: dict[str, Any] = dict(await runtime.store.forget_user(tenant, user, keep_block=keep_block))
     await runtime.housekeeper.learn()
     with _noted(left, "conversations"):
-        counts["conversations"], mentioned = await runtime.store.conversations.forget(tenant, user)
+        own = await asyncio.to_thread(images.images_of, user, tenant) if hasattr(images, "images_of") else set()
+        counts["conversations"], mentioned = await runtime.store.conversations.forget(tenant, user, images=own)
     with _noted(left, "images"):
-        counts["images"] = await _forget_images(asked.get("images"), mentioned)
+        counts["images"] = await _forget_images(images, mentioned, user, tenant)
     for name, service in sorted(asked.items()):
         with _noted(left, f'what the service "{name}" keeps'):
             counts.update(await _forgotten_by(name, service, user, tenant))
+    # Sentences of services about what they keep where nobody here can delete it.
+    stays = ((name, getattr(one, "not_forgotten", None)) for name, one in sorted(asked.items()))
+    elsewhere = {name: said for name, said in stays if isinstance(said, str)}
     counts["keys"] = revoked
     counts["connections"] = connected
     for copy in copies:
@@ -86,7 +91,8 @@ async def forget_user(
     runtime.audit.emit("user_forgotten", {**who, "ok": not left, **counts, **({"left": sorted(left)} if left else {})})
     if left:
         raise NotAllForgotten(left)
-    return {"user": user, "tenant": tenant, "deleted": counts}
+    told: dict[str, Any] = {"user": user, "tenant": tenant, "deleted": counts}
+    return {**told, "elsewhere": elsewhere} if elsewhere else told
 
 
 class NotAllForgotten(HandrailError):
@@ -109,9 +115,11 @@ def _noted(left: dict[str, str], what: str) -> Iterator[None]:
         left[what] = f"The database refused: {error}."
 
 
-async def _forget_images(images: Any, ids: set[str]) -> int:
-    """Delete the images that only this user's conversations showed. The service works on a disk, so in a thread."""
-    forget = getattr(images, "forget_images", None)
+async def _forget_images(images: Any, ids: set[str], user: str, tenant: str) -> int:
+    """Delete the images of this user that nobody else's conversations show. The service works on a disk, so in a thread."""
+    if hasattr(images, "images_of"):
+        return int(await asyncio.to_thread(images.forget_images, ids, user, tenant))
+    forget = getattr(images, "forget_images", None)  # one that does not know whose they are
     return int(await asyncio.to_thread(forget, ids)) if forget is not None else 0
 
 

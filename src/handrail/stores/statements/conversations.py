@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -243,9 +243,9 @@ def delete(tx: Transaction, session_id: str) -> bool:
     return tx.db.execute("DELETE FROM conversation WHERE session_id = ?", (session_id,)).rowcount > 0
 
 
-def forget(tx: Transaction, tenant: str, user: str) -> tuple[int, set[str]]:
+def forget(tx: Transaction, tenant: str, user: str, images: Collection[str]) -> tuple[int, set[str]]:
     mine, who = "tenant = ? AND user = ?", (tenant, user)
-    images = _images(tx, mine, who)
+    images = {*images, *_images(tx, mine, who)}
     deleted = tx.db.execute(f"DELETE FROM conversation WHERE {mine}", who).rowcount
     return deleted, images - _images(tx, "1 = 1", ()) if images else set()
 

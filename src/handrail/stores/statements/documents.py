@@ -5,6 +5,7 @@ from __future__ import annotations
 import orjson
 
 from handrail.contract.documents import Document
+from handrail.stores.statements.sessions import is_wiped
 from handrail.stores.statements.transaction import Transaction
 
 _COLUMNS = "kind, id, tenant, user, body, expires_at, version"
@@ -29,9 +30,11 @@ def get(tx: Transaction, kind: str, id: str) -> Document | None:
 
 
 def put(tx: Transaction, document: Document, body: str) -> tuple[bool, Document]:
-    tx.db.execute("DELETE FROM document WHERE expires_at <= ?", (tx.now,))
+    prune(tx)
     key = (document.kind, document.id)
     if document.version == 0:
+        if is_wiped(tx, document.session):
+            return False, document
         done = tx.db.execute(
             f"INSERT INTO document ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, 1) ON CONFLICT (kind, id) DO NOTHING",  # noqa: S608
             (*key, document.tenant, document.user, body, document.expires_at),
@@ -44,6 +47,10 @@ def put(tx: Transaction, document: Document, body: str) -> tuple[bool, Document]
         )
     kept = done.rowcount > 0
     return kept, get(tx, *key) or document
+
+
+def prune(tx: Transaction) -> None:
+    tx.db.execute("DELETE FROM document WHERE expires_at <= ?", (tx.now,))
 
 
 def delete(tx: Transaction, kind: str, id: str) -> None:

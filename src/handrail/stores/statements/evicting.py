@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from handrail.contract.store import Block, Evicted
-from handrail.stores.statements import credentials
+from handrail.stores.statements import credentials, documents, requests
 from handrail.stores.statements.sessions import store_block
 from handrail.stores.statements.transaction import Transaction
 
@@ -135,6 +135,8 @@ def _limits(tx: Transaction, batch: _Batch) -> _Looked:
         return _Looked(list(seen[-2]))
     for table in ("block", "forgotten_block"):
         tx.db.execute(f"DELETE FROM {table} WHERE until < ?", (min(batch.rows_before, tx.now),))
+    documents.prune(tx)
+    requests.prune(tx)
     return _Looked()
 
 
@@ -170,6 +172,7 @@ def forget_user(tx: Transaction, tenant: str, user: str, keep_block: bool = True
     tx.db.execute(f"DELETE FROM turn_input WHERE {_MINE}", who)
     tx.db.execute("DELETE FROM document WHERE tenant = ? AND user = ?", who)
     tx.db.execute(f"DELETE FROM turn_left WHERE {_MINE}", who)
+    tx.db.execute(f"DELETE FROM voice_ticket WHERE {_MINE}", who)
     # Last, because the others find their rows through it. No secret has an empty hash: nobody can come back to it.
     sessions = tx.db.execute(
         """UPDATE session SET user = NULL, token_hash = '', attributes = '{}', state = '{}', counters = '{}', policy = '{}',

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from handrail.contract.server_requests import RequestClaim, StoredTicket
+from handrail.stores.statements.sessions import is_wiped
 from handrail.stores.statements.transaction import Transaction
 
 
 def give_ticket(tx: Transaction, ticket: StoredTicket, lives_for: int) -> None:
-    tx.db.execute("DELETE FROM voice_ticket WHERE expires_at <= ?", (tx.now,))
+    prune(tx)
+    if is_wiped(tx, ticket.session_id):
+        return
     tx.db.execute(
         "INSERT INTO voice_ticket VALUES (?, ?, ?, ?, ?)",
         (ticket.digest, ticket.session_id, ticket.sealed, ticket.key, tx.now + lives_for),
     )
+
+
+def prune(tx: Transaction) -> None:
+    """A ticket that nobody used: what it keeps of a signed token names its user."""
+    tx.db.execute("DELETE FROM voice_ticket WHERE expires_at <= ?", (tx.now,))
 
 
 def use_ticket(tx: Transaction, digest: str) -> StoredTicket | None:

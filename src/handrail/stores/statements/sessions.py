@@ -90,6 +90,12 @@ def pinned_versions(tx: Transaction) -> dict[tuple[str, str], int]:
     return counts
 
 
+def is_wiped(tx: Transaction, session_id: str) -> bool:
+    """Whether the user of this session was forgotten: nothing more of it is kept."""
+    wiped = "SELECT 1 FROM session WHERE session_id = ? AND token_hash = ''"
+    return session_id != "" and tx.db.execute(wiped, (session_id,)).fetchone() is not None
+
+
 def forgotten_sessions(tx: Transaction, session_ids: Sequence[str]) -> set[str]:
     """Those whose user was forgotten: see `evicting.forget_user`."""
     rows = tx.db.execute(

@@ -83,6 +83,9 @@ _STATUSES = {"BUSY": "busy", "BUSY-UNAVAILABLE": "busy", "BUSY-TENTATIVE": "tent
 class CalDavCalendar(BookingCalendar):
     """`ctx.calendar` on a CalDAV server, by one account of the host."""
 
+    not_forgotten = "events at the CalDAV server stay, with whoever was invited; delete them there"
+    """What `handrail users forget` says of it."""
+
     def __init__(
         self,
         client: CalDavClient,

@@ -78,6 +78,9 @@ _MEET_SECONDS = 0.3
 class GoogleCalendar(BookingCalendar):
     """`ctx.calendar` at Google."""
 
+    not_forgotten = "events at Google stay, with whoever was invited; delete them there"
+    """What `handrail users forget` says of it."""
+
     def __init__(
         self,
         client: GoogleClient,

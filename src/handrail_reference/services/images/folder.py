@@ -1,11 +1,17 @@
-"""The folder that images are kept in: a file per image, named by the hash of its content, written whole or not at all."""
+"""The folder that images are kept in: a file per image, named by the hash of its content, written whole or not at all.
+
+Beside them `owners` says whose they are, by empty files in a folder for each owner, who is known by a hash. An image that two
+people have had drawn is there once, and is kept for each.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import struct
 import tempfile
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,10 +28,11 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 class ImageFolder:
     """Its methods touch the disk: call them in a thread."""
 
-    __slots__ = ("_max_images", "_path")
+    __slots__ = ("_max_images", "_owners", "_path")
 
     def __init__(self, path: Path, max_images: int = MAX_IMAGES) -> None:
         self._path = path
+        self._owners = path / "owners"
         self._max_images = max_images
 
     def save(self, picture: bytes) -> str:
@@ -36,7 +43,7 @@ class ImageFolder:
             if target.is_file() and target.stat().st_size == len(picture):
                 return image_id
             self._path.mkdir(parents=True, exist_ok=True)
-            if sum(1 for _ in self._path.iterdir()) >= self._max_images:
+            if sum(1 for _ in self._path.glob("*.png")) >= self._max_images:
                 raise ToolError(
                     ErrorType.PERMANENT,
                     f"No more images can be kept: the folder has {self._max_images}. An operator has to remove some.",
@@ -48,6 +55,28 @@ class ImageFolder:
                 ErrorType.TRANSIENT, f"The image could not be stored ({why}); try again later.", retryable=True
             ) from error
         return image_id
+
+    def keep_for(self, owner: str, image_ids: Iterable[str]) -> None:
+        """Note whose these are."""
+        folder = self._owners / _digest(owner)
+        folder.mkdir(parents=True, exist_ok=True)
+        for image_id in image_ids:
+            if _ID.fullmatch(image_id):
+                (folder / image_id).touch(mode=0o600)
+
+    def of(self, owner: str) -> set[str]:
+        """The images of an owner."""
+        folder = self._owners / _digest(owner)
+        return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+    def forget(self, owner: str, image_ids: Iterable[str]) -> int:
+        """Delete these images, but for those of other owners, and who this one was; how many were deleted."""
+        shutil.rmtree(self._owners / _digest(owner), ignore_errors=True)
+        others = {path.name for path in self._owners.glob("*/*")}
+        paths = [path for path in map(self.path_of, sorted({*image_ids} - others)) if path is not None]
+        for path in paths:
+            path.unlink(missing_ok=True)
+        return len(paths)
 
     def path_of(self, image_id: object) -> Path | None:
         """Where the image of this id lies; None if there is none. Any text may be asked for: only ids name files."""
@@ -93,3 +122,7 @@ class ImageFolder:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+
+
+def _digest(owner: str) -> str:
+    return sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()

@@ -85,12 +85,17 @@ class Images:
         """The file of an image, for a server that gives it out."""
         return self._folder.path_of(image_id)
 
-    def forget_images(self, ids: Collection[str]) -> int:
-        """Delete images that only a forgotten user's conversations showed; how many there were."""
-        paths = [path for path in map(self._folder.path_of, sorted(ids)) if path is not None]
-        for path in paths:
-            path.unlink(missing_ok=True)
-        return len(paths)
+    async def keep_for(self, user: str | None, tenant: str, ids: Collection[str]) -> None:
+        """Note who had these images drawn, so that they go with that user."""
+        await asyncio.to_thread(self._folder.keep_for, _owner(user, tenant), ids)
+
+    def images_of(self, user: str, tenant: str) -> set[str]:
+        """The images that a user had drawn."""
+        return self._folder.of(_owner(user, tenant))
+
+    def forget_images(self, ids: Collection[str], user: str | None = None, tenant: str = "") -> int:
+        """Delete images that only this forgotten user had drawn or was shown; how many there were."""
+        return self._folder.forget(_owner(user, tenant), ids)
 
     async def aclose(self) -> None:
         """Let the engine go, and give the threads back; what is being drawn is finished."""
@@ -155,6 +160,10 @@ def _engine(name: str, variable: str, base_url: str, seconds: int) -> ImageEngin
     from handrail_reference.services.images.gemini_engine import GeminiEngine  # noqa: PLC0415
 
     return GeminiEngine(model, api_key=key, base_url=base_url, seconds=seconds)
+
+
+def _owner(user: str | None, tenant: str) -> str:
+    return f"{tenant}\0{user}" if user is not None else ""
 
 
 def _picture(image_id: str, measures: tuple[int, int], engine: str, usage: Mapping[str, int] | None = None) -> Picture:

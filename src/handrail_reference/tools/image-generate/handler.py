@@ -9,6 +9,9 @@ from typing import Any
 async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
     """The images, each with the engine that made it."""
     pictures = await ctx.images.generate(args["prompt"], size=args["size"], count=args["count"])
+    keep_for = getattr(ctx.images, "keep_for", None)  # a host's own engine need not know whose they are
+    if keep_for is not None:
+        await keep_for(ctx.user, ctx.tenant, [picture.id for picture in pictures])
     images = [
         {
             "id": picture.id,

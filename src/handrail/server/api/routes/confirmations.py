@@ -32,7 +32,7 @@ async def show(request: ApiRequest) -> Response:
 
 
 async def progress(request: ApiRequest) -> Response:
-    """Whether the approved call runs, and what it has told of itself to nobody else: no page listens to an MCP client's session."""
+    """Whether the approved call runs, and what it has told of itself: nobody listens to the session of an MCP client."""
     hold, session = await _found(request)
     row = await request.context.runtime.store.ledger_row(hold.ledger_key)
     runs = hold.state is HoldState.CONSUMED and row is not None and row.state is LedgerState.RUNNING
