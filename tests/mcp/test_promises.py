@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -10,9 +11,10 @@ from tests.runtime.kit import FOUND, PAID, confirmed, reading, until
 from tests.server.kit import KEYS, OTHER, USER, bearer, in_process, mcp_headers, mcp_meta, over_socket
 
 from handrail.contract.keys import Key
+from handrail.identity.tokens import TokenUser
 from handrail.mcp.server.options import McpOptions
 from handrail.observe.verify import read_events
-from handrail.server.keys import hash_of
+from handrail.server.keys import hash_of, key_of_token
 from handrail.server.options import Options
 
 ELICITS = {"elicitation": {}}
@@ -232,3 +234,19 @@ async def test_a_request_of_many_small_values_is_refused_before_it_is_read(tmp_p
             "/mcp", {"method": "tools/call", "params": params}, USER, headers=mcp_headers("tools/call", "take")
         )
         assert answer.status_code == 413
+
+
+async def test_a_held_call_of_a_token_is_answered_by_one_for_another_program_only(tmp_path):
+    async def signed(token: str) -> Key:
+        facts = {"roles": (), "tenant": "", "organisation": "", "expires": time.time() + 60}
+        return key_of_token("https://issuer.example", TokenUser(user="ana", client=token.rpartition(".")[2], **facts))
+
+    async with in_process(tmp_path, tools=PAY, mcp=McpOptions(), tokens=signed) as server:
+        held = await server.mcp("pay", {"q": "5"}, "eyJ.for.desk")
+        path = f"/api/confirmations/{held['result']['structuredContent']['error']['confirmation_request']['id']}"
+        assert (await server.get(path, "eyJ.for.desk")).status_code == 403
+        shown = await server.get(path, "eyJ.for.console")
+        assert shown.status_code == 200
+        yes = {"token": shown.json()["token"]}
+        assert (await server.post(f"{path}/approve", yes, "eyJ.for.desk")).status_code == 403
+        assert (await server.post(f"{path}/approve", yes, "eyJ.for.console")).json()["ok"]

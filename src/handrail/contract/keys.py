@@ -42,7 +42,9 @@ class Key:
         of a signed token could compute its hash."""
         if self.user is None:
             return self.name
-        return "token" if self.expires else f"{self.hash[:12]}…"
+        if self.expires:
+            return "token" if self.user in self.name else self.name  # which is that of a client
+        return f"{self.hash[:12]}…"
 
     def may_use(self, user: str | None) -> bool:
         """Whether it opens what is this user's."""

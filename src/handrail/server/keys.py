@@ -35,6 +35,8 @@ __all__ = [
 ]
 
 PREFIX = "hr_"
+TOKEN = "token"
+"""Begins the name of what a signed token stands for; the client that the token was made for follows, where it says so."""
 SHORTEST = 20
 """A key that a person made up must be at least so long."""
 LONGEST = 512
@@ -129,7 +131,7 @@ def key_of_token(issuer: str, who: TokenUser) -> Key:
     """A token as the key that it stands for: the same user has the same hash, whichever token they bring."""
     named = f"token\0{issuer}\0{who.tenant}\0{who.user}"
     return Key(
-        name="token",
+        name=f"{TOKEN}:{who.client}" if who.client else TOKEN,
         hash=hash_of(named),
         user=who.user,
         roles=who.roles,

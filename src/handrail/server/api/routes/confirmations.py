@@ -16,6 +16,7 @@ from handrail.runtime.known_calls import call_id_of
 from handrail.runtime.session import Session
 from handrail.server.api.http import ApiRequest, HttpProblem, answer, hosted_session_of, read_object, text_of
 from handrail.server.host.refusals import RefusalReason, SessionRefused
+from handrail.server.keys import TOKEN
 
 _TOLD = 20
 """So many notes on the progress of a call are told, the newest."""
@@ -87,7 +88,7 @@ async def _mcp_session(request: ApiRequest, hold: Hold, client: str) -> Session:
     key = request.key
     if not (key.is_operator or (key.user is not None and key.user == hold.user and key.tenant == hold.tenant)):
         raise _none()
-    if client == f"key:{key.name}":
+    if _client_in(client) == _client_in(key.name):
         raise HttpProblem(
             403,
             "The key of the client that made this call cannot answer for a person; use another, such as the console's.",
@@ -96,6 +97,13 @@ async def _mcp_session(request: ApiRequest, hold: Hold, client: str) -> Session:
     if session is None:
         raise _none()
     return session
+
+
+def _client_in(name: str) -> str:
+    """The client of a credential's name: that of a token names the program that it was made for, whoever has checked it."""
+    name = name.removeprefix("key:")
+    kind, _, client = name.partition(":")
+    return f"{TOKEN}:{client}" if kind in (TOKEN, "oauth") and client else name
 
 
 def _none() -> HttpProblem:
