@@ -1,10 +1,11 @@
 """The demo model at the tools that come with Handrail, on their real services, at a fixed time."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from shutil import copytree, ignore_patterns
+from shutil import copy, copytree, ignore_patterns
 from typing import Any
 
 import pytest
@@ -83,14 +84,30 @@ def reference_tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolKi
         yield kit
 
 
+@pytest.fixture(scope="package")
+def handbook(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A knowledge base with the pages that it begins with, made once."""
+    folder = tmp_path_factory.mktemp("handbook")
+
+    async def made() -> None:
+        services = find_services(load_settings(folder, {"HANDRAIL_SERVICES_KB_EMBEDDINGS": "none"}), ("kb",))
+        knowledge = (await services.open())["kb"]
+        await knowledge.search("handrail", user=None, tenant="")
+        await services.close()
+
+    asyncio.run(made())
+    return folder / "kb.db"
+
+
 @pytest.fixture
-def talk(reference_tools: ToolKit, tmp_path: Path) -> Opens:
+def talk(reference_tools: ToolKit, handbook: Path, tmp_path: Path) -> Opens:
     """`async with talk() as here`: the reference tools, or those of `kit`, at that time."""
 
     @asynccontextmanager
     async def opened(mode: Any = "text", kit: ToolKit | None = None) -> AsyncIterator[Talk]:
         chosen = {"HANDRAIL_SERVICES_KB_EMBEDDINGS": "none", "HANDRAIL_SERVICES_CALENDAR_TIME_ZONE": ZONE}
         services = find_services(load_settings(tmp_path, chosen), ("kb", "calendar", "images") if kit is None else ())
+        copy(handbook, tmp_path)
         clock = VirtualClock(MONDAY)
         async with (kit or reference_tools).runtime(
             store=MemoryStore(clock=clock.milliseconds),

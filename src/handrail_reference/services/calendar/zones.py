@@ -60,7 +60,7 @@ def known_name(tzid: str) -> str | None:
 
 def home_zone(name: str) -> ZoneInfo:
     """A zone by its exact IANA name; `KeyError` if there is none."""
-    if name not in available_timezones():
+    if _iana().get(name.lower()) != name and name != "localtime":
         raise KeyError(name)
     return ZoneInfo(name)
 
