@@ -32,6 +32,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 TOOLS = '''
+import asyncio
 import os
 from handrail import tool
 
@@ -48,7 +49,9 @@ async def send_note(text: str, ctx) -> str:
     Args:
         text: What it says.
     """
-    import asyncio
+    return await write(text)
+
+async def write(text):
     _note(text)
     await asyncio.sleep(5 if text == "cut" else 0.05)  # one that is killed must not have ended before
     return text

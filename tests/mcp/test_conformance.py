@@ -58,16 +58,19 @@ def alone(server: Served, folder: Path, name: str, version: str) -> tuple[int, i
     return int(found[0][0]), int(found[0][1])
 
 
-@pytest.mark.parametrize(("version", "scored"), [("2025-11-25", 30), ("2026-07-28", 37)])
-def test_every_scored_scenario_of_a_revision_passes(server: Served, tmp_path: Path, version: str, scored: int) -> None:
+@pytest.mark.parametrize(("version", "scored", "of_tasks"), [("2025-11-25", 30, 0), ("2026-07-28", 37, 44)])
+def test_every_scored_scenario_of_a_revision_passes(
+    server: Served, tmp_path: Path, version: str, scored: int, of_tasks: int
+) -> None:
     results = run(server, tmp_path, "--requirements", version)
-    tasks = {name: checks for name, checks in results.items() if name.startswith("tasks-")}
-    others = {
-        name for name in results if name in NOT_OURS or name in ("server-session-lifecycle", "server-sse-polling")
-    }
-    counted = set(results) - set(tasks) - others - {"http-header-validation"}
+    tasks = {name for name in results if name.startswith("tasks-")}
+    others = {*NOT_OURS, "server-session-lifecycle", "server-sse-polling", "http-header-validation"}
+    counted = set(results) - tasks - others
     assert len(counted) == scored
-    failed = {name for name in {*counted, *tasks} if results[name][1] and not alone(server, tmp_path, name, version)}
-    assert failed == set()
-    if tasks:
-        assert sum(passed for passed, _ in tasks.values()) == 44
+    failed = [name for name in {*counted, *tasks} if results[name][1]]
+    assert len(failed) <= 1, failed
+    for name in failed:  # one that fails beside others may be run once more alone
+        results[name] = alone(server, tmp_path, name, version)
+    assert not any(results[name][1] for name in {*counted, *tasks})
+    assert all(results[name][0] for name in counted)
+    assert sum(results[name][0] for name in tasks) == of_tasks
