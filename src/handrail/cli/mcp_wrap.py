@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -254,9 +254,16 @@ async def _console(settings: Settings, runtime: Any, stack: AsyncExitStack, port
     address = f"http://127.0.0.1:{socket.getsockname()[1]}"
     address_file = settings.project / ADDRESS_FILE
     address_file.write_text(address, encoding="ascii")
-    stack.callback(address_file.unlink, missing_ok=True)
+    stack.callback(_remove_own, address_file, address)
     warn(f"handrail mcp wrap: console at {address}/, which `handrail mcp open {settings.project}` opens for you.")
     return address
+
+
+def _remove_own(file: Path, address: str) -> None:
+    """Another server of this folder may have written its own address meanwhile."""
+    with suppress(OSError):
+        if file.read_text(encoding="ascii") == address:
+            file.unlink()
 
 
 async def _forget_old_key(keys: KeyStore, path: Path) -> None:
