@@ -1,5 +1,6 @@
 """What is no message is answered with the protocol's error over pipes and over HTTP, and the rest continues."""
 
+import http.client
 import json
 import subprocess
 import sys
@@ -108,6 +109,11 @@ def test_bad_frames_over_http_are_answered_and_a_good_one_after_them_is_served(n
                 assert answer.status_code == 413
             else:
                 assert (answer.status_code, answer.json()["error"]["code"]) == (400, code), frame
+        # So much that it is still being sent when it is refused, by a client that sends all of it before it reads.
+        plainly = http.client.HTTPConnection(notes.url.removeprefix("http://"), timeout=30)
+        plainly.request("POST", "/mcp", body=b" " * 8 * MAX_FRAME_BYTES, headers=plain)
+        assert plainly.getresponse().status == 413
+        plainly.close()
         for number, method, params, code in CALLS:
             version = params.get("_meta", CLIENT)["io.modelcontextprotocol/protocolVersion"]
             named = {"Mcp-Method": method, "Mcp-Name": params.get("name", "x"), "MCP-Protocol-Version": version}
