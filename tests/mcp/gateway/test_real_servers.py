@@ -10,8 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import StdioServerParameters
+from mcp.client import Client
+from mcp.client.stdio import stdio_client
 from scripts.node_packages import FOLDER, is_there, node
 from tests.mcp.gateway.conftest import Governed, governed
+from tests.mcp.gateway.test_gateway_commands import approved as approved_at
+from tests.mcp.gateway.test_gateway_commands import opened_page, with_browser
 
 NPM = FOLDER / "node_modules" / "@modelcontextprotocol"
 needs_node = pytest.mark.skipif(
@@ -74,6 +79,33 @@ async def test_the_filesystem_is_read_at_once_and_written_with_an_approval(tmp_p
         done = await approved(box, "filesystem_write_file", {"path": str(target), "content": "by a person"})
         assert done["ok"], done
         assert target.read_text(encoding="utf-8") == "by a person"
+
+
+@needs_node
+async def test_a_wrapped_filesystem_is_read_at_once_and_written_when_its_person_says_so(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "hello.txt").write_text("good morning", encoding="utf-8")
+    server = [node(), str(NPM / "server-filesystem" / "dist" / "index.js"), str(files)]
+    words = ["-m", "handrail", "mcp", "wrap", "--folder", str(tmp_path / "wrapped"), "--name", "box", "--", *server]
+    wrapped = StdioServerParameters(command=sys.executable, args=words, cwd=tmp_path, env=with_browser(tmp_path))
+    with (tmp_path / "errors").open("w") as errors:
+        async with Client(stdio_client(wrapped, errors)) as client:
+
+            async def call(name: str, **args: str) -> dict[str, Any]:
+                made = (await client.call_tool(name, args)).structured_content
+                assert made is not None
+                return made
+
+            read = await call("read_text_file", path=str(files / "hello.txt"))
+            assert read["data"] == {"content": "good morning"}
+            new = {"path": str(files / "new.txt"), "content": "by a person"}
+            assert (await call("write_file", **new))["error"]["type"] == "CONFIRMATION_REQUIRED"
+            assert not (files / "new.txt").exists()
+            page, _, fragment = (await opened_page(tmp_path)).partition("#ticket=")
+            assert await approved_at(page, *fragment.split("&", 1))
+            assert (await call("write_file", **new))["ok"]
+            assert (files / "new.txt").read_text(encoding="utf-8") == "by a person"
 
 
 @needs_node
