@@ -5,6 +5,7 @@ The control makes the same deliveries to the same server without Handrail, and d
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import signal
@@ -80,9 +81,11 @@ class Storm:
             await gateway.aclose()
 
 
-async def storm(project: Path, scripted: Scripted, deliveries: int, *, texts: int, seed: int) -> Storm:
+async def storm(
+    project: Path, scripted: Scripted, deliveries: int, *, texts: int, seed: int, kind: type[Storm] = Storm
+) -> Storm:
     configs = await pin(project, {"box": free(scripted)})
-    made = Storm(project, scripted, configs, seed)
+    made = kind(project, scripted, configs, seed)
     number = 0
     while made.delivered < deliveries:
         await made.round(number, texts, cut=number % 3 == 1)
@@ -107,15 +110,31 @@ async def test_a_hundred_thousand_deliveries_start_no_tool_twice(tmp_path: Path,
     assert made.delivered >= 100_000
 
 
-async def test_the_same_server_without_handrail_doubles(tmp_path: Path, scripted: Scripted) -> None:
-    params = StdioServerParameters(command=scripted.command[0], args=scripted.command[1:])
-    with (tmp_path / "errors").open("w") as errors:
-        for _ in range(2):  # a client that heard no answer, and asks again
-            scripted.says(call="die after effect")
-            with contextlib.suppress(MCPError, Exception):
-                async with Client(stdio_client(params, errors), mode="legacy") as client:
-                    await client.call_tool("note", {"text": "x"})
-    assert starts(scripted)["x"] == 2
+class Ungoverned(Storm):
+    """The same storm, by a client that speaks to the server itself."""
+
+    async def round(self, number: int, texts: int, *, cut: bool) -> None:
+        self.scripted.says(call="die after effect" if cut else None)
+        sent = [f"{number}-{at}" for at in range(texts) for _ in range(self.chance.randint(2, 5))]
+        again = [f"{number}-{at}" for at in range(texts)]
+        await self.send(sent)
+        self.scripted.says()
+        await self.send(again)
+
+    async def send(self, texts: list[str]) -> None:
+        params = StdioServerParameters(command=self.scripted.command[0], args=self.scripted.command[1:])
+        with (self.project / "errors").open("w") as errors, contextlib.suppress(MCPError, Exception):
+            async with Client(stdio_client(params, errors), mode="legacy") as client:
+                calls = (client.call_tool("note", {"text": text}) for text in texts)
+                await asyncio.gather(*calls, return_exceptions=True)
+        self.delivered += len(texts)
+
+
+async def test_the_same_storm_without_handrail_doubles(tmp_path: Path, scripted: Scripted) -> None:
+    made = await storm(tmp_path, scripted, 300, texts=12, seed=1, kind=Ungoverned)
+    doubled = [text for text, count in starts(scripted).items() if count > 1]
+    assert made.delivered >= 300
+    assert len(doubled) > 30
 
 
 GATEWAY = """
@@ -130,43 +149,43 @@ project, servers, session_id, token = Path(sys.argv[1]), json.loads(sys.argv[2])
 async def main():
     registry = Registry.load(project / "tool_registry.json"); registry.lock()
     gateway = Gateway(upstream_configs(servers), environment={}, project=project, clock=SystemClock())
-    runtime = Runtime(registry, store=f"sqlite:///{project / 'killed.db'}", capabilities={"mcp_servers": gateway})
+    runtime = Runtime(registry, store=f"sqlite:///{project / 'killed.db'}", capabilities={"mcp_servers": gateway},
+        policy={"lease_ms": 2_000})
     session = await (runtime.open_session(user="ana") if not session_id else runtime.resume_session(session_id, token=token))
     await session.begin_turn(input_id="one")
     print(json.dumps([session.id, session.token]), flush=True)
-    answer = await session.call("box_note", {"text": "x"}, id_scope="none")
-    print(json.dumps(answer.to_dict()), flush=True)
+    texts = sys.argv[5:]
+    answers = await asyncio.gather(*(session.call("box_note", {"text": text}, id_scope="none") for text in texts))
+    print(json.dumps({text: answer.to_dict() for text, answer in zip(texts, answers)}), flush=True)
     await runtime.close(); await gateway.aclose()
 asyncio.run(main())
 """
 
 
-async def test_a_gateway_that_is_killed_in_a_call_does_not_make_it_again(tmp_path: Path, scripted: Scripted) -> None:
-    import json
-
-    servers = {"box": free(scripted)}
+async def test_a_gateway_that_is_killed_makes_none_of_its_calls_again(tmp_path: Path, scripted: Scripted) -> None:
+    servers, texts = {"box": free(scripted)}, [f"text {at}" for at in range(6)]
     build_project(tmp_path, await pin(tmp_path, servers))
-    scripted.says(call="slow", seconds=30)
+    scripted.says(call="slow", seconds=0.3)
 
     async def gateway(*who: str) -> asyncio.subprocess.Process:
-        words = ["-c", GATEWAY, str(tmp_path), json.dumps(servers), *(who or ("", ""))]
+        words = ["-c", GATEWAY, str(tmp_path), json.dumps(servers), *(who or ("", "")), *texts]
         return await asyncio.create_subprocess_exec(sys.executable, *words, stdout=asyncio.subprocess.PIPE)
 
     first = await gateway()
     assert first.stdout is not None
     who = json.loads(await first.stdout.readline())
-    for _ in range(500):
-        if scripted.calls():
-            break
-        await asyncio.sleep(0.02)
+    while len(scripted.calls()) < 2:  # one is answered, one runs, and others are on their way
+        await asyncio.sleep(0.01)
     first.kill()
     await first.wait()
     scripted.says()
     second = await gateway(*who)
     assert second.stdout is not None
     await second.stdout.readline()
-    answer = json.loads(await second.stdout.readline())
+    answers = json.loads(await second.stdout.readline())
     await second.wait()
-    assert answer["error"]["type"] == "CONFLICT"
-    assert answer["error"]["partialSideEffects"] is True
-    assert len(scripted.calls()) == 1
+    assert set(answers) == set(texts)
+    assert max(starts(scripted).values()) == 1
+    cut = [one["error"] for one in answers.values() if not one["ok"]]
+    assert cut, "the one that ran when the gateway was killed"
+    assert all(one["type"] == "CONFLICT" and one["partialSideEffects"] for one in cut)
