@@ -2,12 +2,13 @@
 none is claimed more often than the level says, although the calls of one session are alike."""
 
 import random
-from math import sqrt
+import secrets
+from math import log, sqrt
 
 import pytest
 
 from handrail.contract.usage import SESSION_COUNTS, SESSION_PRODUCTS
-from handrail.observe.version_comparison import LEVEL, MEASURES, compare, comparisons, estimate, rendered
+from handrail.observe.version_comparison import LEVEL, MEASURES, _arm, compare, comparisons, estimate, rendered
 from handrail.registry import Registry
 from handrail.registry.host_policy import HostPolicy
 from handrail.registry.version_rules import VersionRules
@@ -29,7 +30,7 @@ SHARED = HostPolicy(
 )
 
 
-async def play(make_tools, sessions: int, chances: tuple[float, float]):
+async def play(make_tools, monkeypatch, sessions: int, chances: tuple[float, float]):
     """So many sessions through the real runtime, each with a bent that its calls share; what the store has of them."""
     fields = {"category": "utility", "sideEffects": "none", "idempotent": True, "parameters": DICE}
     tools = {
@@ -40,6 +41,10 @@ async def play(make_tools, sessions: int, chances: tuple[float, float]):
     world.registry = Registry.load(world.tools.artifact, host=SHARED)
     world.registry.lock()
     rng = random.Random(sessions)
+    drawn_ids = random.Random(sessions + 1)
+    monkeypatch.setattr(
+        secrets, "token_hex", lambda size: drawn_ids.randbytes(size).hex()
+    )  # the arms, each time the same
     runtime = world.runtime(policy={"text": {"retrieval_calls": 0}})
     async with runtime:
         for _ in range(sessions):
@@ -47,6 +52,7 @@ async def play(make_tools, sessions: int, chances: tuple[float, float]):
             bent = rng.random()
             for call in range(rng.randint(1, 3)):
                 dice = bent if rng.random() < 0.5 else rng.random()
+                dice += call * 1e-9  # another call, which no earlier one answers
                 await session.call("try", {"dice": dice}, call_id=f"c{call}")
             await session.close()
     await world.store.open()
@@ -59,9 +65,9 @@ async def play(make_tools, sessions: int, chances: tuple[float, float]):
     "sessions",
     [pytest.param(1_600, id="some"), pytest.param(20_000, id="twenty_thousand", marks=pytest.mark.long)],
 )
-async def test_a_known_difference_is_found_in_stored_data(make_tools, sessions):
+async def test_a_known_difference_is_found_in_stored_data(make_tools, monkeypatch, sessions):
     second = 0.20 if sessions < 20_000 else 0.13
-    rows = await play(make_tools, sessions, (0.10, second))
+    rows = await play(make_tools, monkeypatch, sessions, (0.10, second))
     (found,) = comparisons(rows)
     assert (found.tool, found.versions) == ("try", ("1.0.0", "2.0.0"))
     assert sum(found.sessions.values()) == sessions
@@ -78,8 +84,8 @@ async def test_a_known_difference_is_found_in_stored_data(make_tools, sessions):
     "sessions",
     [pytest.param(1_000, id="some"), pytest.param(20_000, id="twenty_thousand", marks=pytest.mark.long)],
 )
-async def test_no_difference_is_claimed_where_there_is_none(make_tools, sessions):
-    rows = await play(make_tools, sessions, (0.10, 0.10))
+async def test_no_difference_is_claimed_where_there_is_none(make_tools, monkeypatch, sessions):
+    rows = await play(make_tools, monkeypatch, sessions, (0.10, 0.10))
     (found,) = comparisons(rows)
     measured = [one for one in found.contrasts if one.measure != "ms in the tool per call"]
     assert len(measured) >= 2
@@ -146,6 +152,100 @@ def test_false_claims_are_as_rare_as_the_level_says(repeats, sessions):
     assert {name: times / repeats < error + slack for name, times in alone.items()} == dict.fromkeys(alone, True)
     assert alone["failed calls"] / repeats > error - slack, "the level is what it says, not less"
     assert naive / repeats > error + slack, "calls that are taken for independent would claim too much"
+
+
+def drawn_rarely(rng: random.Random, sessions: int, chance: float, together: int = 1):
+    """Sessions of four calls each, of which few have failures, and those `together`: only these are drawn, by the gaps."""
+    sums = {"calls": 4.0 * sessions, "turns": 4.0 * sessions}
+    failed = 0
+    place = log(1 - rng.random()) / log(1 - chance)
+    while place < sessions:
+        failed += 1
+        place += 1 + log(1 - rng.random()) // log(1 - chance)
+    sums["errors"] = float(failed * together)
+    sums["completed"] = sums["turns"] - sums["errors"]
+    squares = float(failed * together * together)
+    done = 16.0 * (sessions - failed) + (4.0 - together) ** 2 * failed
+    products = {
+        "calls*calls": 16.0 * sessions, "turns*turns": 16.0 * sessions,
+        "errors*errors": squares, "calls*errors": 4 * sums["errors"],
+        "completed*completed": done, "turns*completed": 4 * sums["completed"],
+    }  # fmt: skip
+    return {"n": sessions, "sums": sums, "products": products}
+
+
+def by_each_arm(first, second) -> bool:
+    """The test that takes the variance of each arm for itself, as a control: whether it claims a difference in failed calls."""
+    failed = MEASURES[0]
+    arms = [_arm(failed, one) for one in (first, second)]
+    return abs(arms[0].value - arms[1].value) > 1.96 * sqrt(sum(one.variance for one in arms))
+
+
+@pytest.mark.parametrize("repeats", [120, pytest.param(2_000, id="many", marks=pytest.mark.long)])
+@pytest.mark.parametrize(("second", "together"), [(50, 1), (10, 1), (10, 3), (2, 1)])
+def test_false_claims_are_rare_however_unequal_the_arms_and_rare_the_failures(second, together, repeats):
+    rng = random.Random(13)
+    error = 1 - LEVEL
+    slack = 3 * sqrt(error * (1 - error) / repeats)
+    by_arm = 0.0
+    for sessions, failures in ((5_000, 10), (20_000, 40), (20_000, 200)):
+        chance, smaller = failures / sessions, sessions * second // 100
+        pairs = [
+            (drawn_rarely(rng, sessions - smaller, chance, together), drawn_rarely(rng, smaller, chance, together))
+            for _ in range(repeats)
+        ]
+        claims = sum(any(c.claimed for c in compare("try", {"1": one, "2": two}).contrasts) for one, two in pairs)
+        assert claims / repeats < error + slack, (sessions, failures)
+        by_arm = max(by_arm, sum(by_each_arm(one, two) for one, two in pairs) / repeats)
+    assert by_arm > error + slack or second == 50, "a variance from a small arm alone claims too much"
+
+
+def test_a_difference_in_a_small_arm_and_of_rare_failures_is_found():
+    rng = random.Random(17)
+    for sessions, smaller, chances in (
+        (18_000, 2_000, (0.002, 0.012)),
+        (900, 100, (0.01, 0.15)),
+        (500, 500, (0.0, 0.05)),
+    ):
+        first, second = (
+            drawn_rarely(rng, size, c or 1e-9) for size, c in zip((sessions, smaller), chances, strict=True)
+        )
+        claims = {one.measure: one for one in compare("try", {"1": first, "2": second}).contrasts if one.claimed}
+        assert set(claims) == {"failed calls", "completed turns"}
+        assert claims["failed calls"].low > 0 > claims["completed turns"].high
+
+
+def test_versions_of_which_one_always_fails_and_one_never_differ():
+    arms = [
+        {
+            "n": 200,
+            "sums": {"calls": 200, "errors": errors},
+            "products": {"calls*calls": 200, "calls*errors": errors, "errors*errors": errors},
+        }
+        for errors in (0, 200)
+    ]
+    (claim,) = (one for one in compare("try", dict(zip("12", arms, strict=True))).contrasts if one.claimed)
+    assert (claim.measure, claim.difference) == ("failed calls", 1)
+    assert claim.low > 0.9
+
+
+def test_false_claims_of_a_latency_with_a_long_tail_are_rare_in_a_small_arm():
+    rng = random.Random(19)
+    repeats, claims = 100, 0
+    for _ in range(repeats):
+        arms = []
+        for sessions in (900, 100):
+            times = [rng.lognormvariate(3, 1) for _ in range(sessions)]
+            sums = {"calls": sessions, "latency": sum(times)}
+            products = {
+                "calls*calls": sessions,
+                "calls*latency": sum(times),
+                "latency*latency": sum(t * t for t in times),
+            }
+            arms.append({"n": sessions, "sums": sums, "products": products})
+        claims += any(one.claimed for one in compare("try", {"1": arms[0], "2": arms[1]}).contrasts)
+    error = 1 - LEVEL
+    assert claims / repeats < error + 3 * sqrt(error * (1 - error) / repeats)
 
 
 @pytest.mark.parametrize("extra", [0.0, 0.1])

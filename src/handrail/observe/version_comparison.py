@@ -3,8 +3,9 @@ are more than chance.
 
 Calls of one session are not independent, and sessions are what a rule hands out; so every error is taken over sessions. A share
 is a ratio of two sums, and its variance that of its linearised residuals (the delta method), which `sessions` of
-`handrail.contract.usage` holds in sums and products. Several measures are looked at together: by Holm's procedure, the chance to
-claim any difference where there is none is at most one minus the level, for all comparisons of a tool.
+`handrail.contract.usage` holds in sums and products. `handrail.observe.significance` tests each difference. Several measures are
+looked at together: by Holm's procedure, the chance to claim any difference where there is none is at most one minus the level,
+for all comparisons of a tool.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from handrail.contract.usage import SESSION_COUNTS, UsageRow
+from handrail.observe.significance import Arm, chance_of_difference
 from handrail.observe.usage_report import merged
 
 LEVEL = 0.95
 MIN_SESSIONS = 100
 """With fewer sessions of a version nothing is claimed: the error of a ratio is known well for many only."""
-_NORMAL = NormalDist()
+_Z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
 
 
 class Measure(NamedTuple):
@@ -43,12 +45,11 @@ MEASURES = (
 
 
 class Estimate(NamedTuple):
-    """A value with its interval, and the variance of the value."""
+    """A value with its interval."""
 
     value: float
     low: float
     high: float
-    variance: float
 
     def to_dict(self) -> dict[str, float]:
         return {"value": round(self.value, 6), "low": round(self.low, 6), "high": round(self.high, 6)}
@@ -114,43 +115,40 @@ def compare(tool: str, sessions: Mapping[str, Mapping[str, Any]]) -> Comparison:
         if found:
             estimates[measure.name] = found
     numbers = {version: int(counted["n"]) for version, counted in sessions.items()}
-    first = names[0]
+    first, *others = names
     raw = [
-        _contrast(measure, version, found[first], found[version], min(numbers[first], numbers[version]))
-        for measure, found in estimates.items()
-        for version in names[1:]
-        if first in found
-        and version in found
-        and min(numbers[first], numbers[version]) >= MIN_SESSIONS
-        # What never happened in either says nothing.
-        and found[first].variance + found[version].variance > 0
+        contrast
+        for measure in MEASURES
+        for version in others
+        if min(numbers[first], numbers[version]) >= MIN_SESSIONS
+        and (contrast := _contrast(measure, version, sessions[first], sessions[version])) is not None
     ]
     return Comparison(tool, names, numbers, estimates, tuple(_with_claims(raw)))
 
 
 def estimate(measure: Measure, counted: Mapping[str, Any]) -> Estimate | None:
     """The measure over all sessions of a version; None if there is nothing to measure."""
-    sums, products, n = counted.get("sums", {}), counted.get("products", {}), int(counted["n"])
-    total = sums.get(measure.per, 0) if measure.per else n
-    if n < 2 or not total:
+    arm = _arm(measure, counted)
+    if arm.sessions < 2 or not arm.per:
         return None
-    value = sums.get(measure.counted, 0) / total
-    squares = _product(products, measure.counted, measure.counted)
-    if measure.per:
-        mixed, below = _product(products, measure.counted, measure.per), _product(products, measure.per, measure.per)
-    else:  # per session: the other count is one in each
-        mixed, below = sums.get(measure.counted, 0), n
-    residuals = max(0.0, squares - 2 * value * mixed + value * value * below)
-    variance = residuals * n / (n - 1) / (total * total)
-    z = _NORMAL.inv_cdf(0.5 + LEVEL / 2)
+    value, variance = arm.value, arm.variance
     if not measure.is_share:
-        return Estimate(value, max(0.0, value - z * sqrt(variance)), value + z * sqrt(variance), variance)
+        return Estimate(value, max(0.0, value - _Z * sqrt(variance)), value + _Z * sqrt(variance))
     # Wilson's interval, for as many independent calls as would have this variance; without any variance, one for each session.
-    effective = min(float(total), value * (1 - value) / variance) if variance > 0 else float(min(n, total))
-    spread = 1 + z * z / effective
-    centre = (value + z * z / (2 * effective)) / spread
-    half = z / spread * sqrt(max(0.0, value * (1 - value) / effective + z * z / (4 * effective * effective)))
-    return Estimate(value, max(0.0, centre - half), min(1.0, centre + half), variance)
+    effective = min(arm.per, value * (1 - value) / variance) if variance > 0 else min(float(arm.sessions), arm.per)
+    spread = 1 + _Z * _Z / effective
+    centre = (value + _Z * _Z / (2 * effective)) / spread
+    half = _Z / spread * sqrt(max(0.0, value * (1 - value) / effective + _Z * _Z / (4 * effective * effective)))
+    return Estimate(value, max(0.0, centre - half), min(1.0, centre + half))
+
+
+def _arm(measure: Measure, counted: Mapping[str, Any]) -> Arm:
+    sums, products, sessions = counted.get("sums", {}), counted.get("products", {}), int(counted["n"])
+    count, squares = sums.get(measure.counted, 0), _product(products, measure.counted, measure.counted)
+    if not measure.per:  # per session: the other count is one in each
+        return Arm(sessions, count, sessions, squares, count, sessions)
+    mixed, below = _product(products, measure.counted, measure.per), _product(products, measure.per, measure.per)
+    return Arm(sessions, count, sums.get(measure.per, 0), squares, mixed, below)
 
 
 def _product(products: Mapping[str, float], one: str, other: str) -> float:
@@ -158,17 +156,22 @@ def _product(products: Mapping[str, float], one: str, other: str) -> float:
     return products.get(f"{first}*{second}", 0)
 
 
-def _contrast(measure: str, version: str, base: Estimate, other: Estimate, smaller: int) -> Contrast:
-    difference, error = other.value - base.value, sqrt(base.variance + other.variance)
-    half = _NORMAL.inv_cdf(0.5 + LEVEL / 2) * error
-    p = _two_sided(difference / error, 2 * smaller - 2)
-    return Contrast(measure, version, difference, difference - half, difference + half, p, claimed=False)
-
-
-def _two_sided(t: float, freedom: int) -> float:
-    """The chance of a value of Student's t beyond this, either way, by the normal distribution that is nearest."""
-    z = abs(t) * (1 - 1 / (4 * freedom)) / sqrt(1 + t * t / (2 * freedom))
-    return 2 * (1 - _NORMAL.cdf(z))
+def _contrast(measure: Measure, version: str, base: Mapping[str, Any], other: Mapping[str, Any]) -> Contrast | None:
+    """How a version differs; None if either has nothing to measure, or if no session of either differs from another."""
+    first, second = estimate(measure, base), estimate(measure, other)
+    if first is None or second is None:
+        return None
+    arms = _arm(measure, base), _arm(measure, other)
+    p = chance_of_difference(*arms, is_share=measure.is_share)
+    if p is None:
+        return None
+    difference = second.value - first.value
+    if measure.is_share:  # Newcombe's interval: from the bounds of both shares, so that no failure is no certainty
+        below = sqrt((second.value - second.low) ** 2 + (first.high - first.value) ** 2)
+        above = sqrt((second.high - second.value) ** 2 + (first.value - first.low) ** 2)
+    else:
+        below = above = _Z * sqrt(arms[0].variance + arms[1].variance)
+    return Contrast(measure.name, version, difference, difference - below, difference + above, p, claimed=False)
 
 
 def _with_claims(found: Sequence[Contrast]) -> list[Contrast]:
