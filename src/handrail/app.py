@@ -244,6 +244,7 @@ def build_plan(settings: Settings, directory: str | None = None, output: str | N
         reference=settings.tools_reference,
         project=settings.project,
         tools_optional=directory is None and settings.tools_directory == "tools",
+        max_tools=settings.agent_max_tools,
         voice_turn_ms=settings.policy.voice.turn_ms or 1500,
         roles=settings.access_roles,
         upstream=settings.mcp_servers,

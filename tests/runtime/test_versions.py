@@ -95,6 +95,16 @@ def test_a_share_of_sessions_is_drawn_evenly_and_by_the_session_alone():
     assert 150 < both < 250, "experiments on two tools do not choose the same sessions"
 
 
+def test_shares_of_different_scopes_are_drawn_apart():
+    chosen = VersionRules.from_dict(
+        "pay",
+        {"default": "1", "rules": [{"version": "2", "tenants": ["acme"], "share": 50}, {"version": "3", "share": 50}]},
+    ).resolved(("1.0.0", "2.0.0", "3.0.0"))
+    drawn = [chosen.choose(f"ses_{number:024x}", "acme", "", None) for number in range(4_000)]
+    assert 1_850 < drawn.count("2.0.0") < 2_150
+    assert 850 < drawn.count("3.0.0") < 1_150, "half of those whom the tenant's rule leaves over"
+
+
 async def test_a_session_keeps_its_version_in_another_process_with_other_rules(make_tools):
     world = make_tools(TWO, store="sqlite")
     world.registry = loaded(world, rules(pay={"rules": [{"version": "1", "share": 100}]}))

@@ -15,14 +15,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
+from itertools import islice, zip_longest
 from typing import Any, TypeAlias
 
 from handrail.agents.conversation import tokens_of_json
 from handrail.agents.policy import AgentPolicy
 from handrail.agents.prompts import (
-    BUILT_IN_TOOLS,
     CALL_TOOL,
-    FIND_TOOL,
     Prompt,
     Prompts,
     offered,
@@ -32,6 +31,7 @@ from handrail.agents.tool_use import ToolUse
 from handrail.contract.call import Call
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import JsonError
+from handrail.contract.offer import BUILT_IN_TOOLS, FIND_TOOL, places_for_always
 from handrail.providers import adapt
 from handrail.providers.catalogue import get_provider
 from handrail.registry.snapshot import LoadedTool
@@ -96,8 +96,13 @@ class Offering:
         if not self._are_too_many(tools):
             return self._compose(session, provider, _without_search(tools), 0)
         self._check_search(tools)
-        wanted = {*used, *BUILT_IN_TOOLS, *_always(tools), *self._picked(query, tools)}
-        chosen = [tool for tool in tools if tool.tool_id in wanted]
+        there = {tool.tool_id for tool in tools}
+        first = (name for name in (*BUILT_IN_TOOLS, *_always(tools, self._policy.max_tools)) if name in there)
+        # In turn, so that neither what was found nor what fits the message is left out where there are few places.
+        pairs = zip_longest((name for name in reversed(used) if name in there), self._picked(query, tools))
+        wanted = dict.fromkeys([*first, *(name for pair in pairs for name in pair if name)])
+        names = set(islice(wanted, get_provider(provider).max_tools))
+        chosen = [tool for tool in tools if tool.tool_id in names]
         return self._compose(session, provider, chosen, len(tools) - len(chosen))
 
     def _for_session(
@@ -116,8 +121,13 @@ class Offering:
             return self._compose(session, provider, _without_search(tools), 0)
         self._check_search(tools)
         wanted = [*reversed(used), *self._picked(query, tools), *kept, *by_use, *(tool.tool_id for tool in tools)]
-        first = [*_always(tools), *BUILT_IN_TOOLS]
-        names = self._within_budget(session, provider, tools, first, wanted)
+        # Where tools are called through `call_tool`, it is one of those that the provider takes.
+        limit = get_provider(provider).max_tools
+        max_tools = (
+            self._policy.max_tools if limit is None else min(self._policy.max_tools, limit - (not changes_tools))
+        )
+        first = [*_always(tools, max_tools), *BUILT_IN_TOOLS]
+        names = self._within_budget(session, provider, tools, first, wanted, max_tools)
         chosen = [tool for tool in tools if tool.tool_id in names]
         through_call = not changes_tools and FIND_TOOL in names
         return self._compose(session, provider, chosen, len(tools) - len(chosen), through_call=through_call)
@@ -129,11 +139,11 @@ class Offering:
         tools: Sequence[LoadedTool],
         first: Sequence[str],
         wanted: Iterable[str],
+        max_tools: int,
     ) -> set[str]:
         """Those of `first`, and of `wanted` as many as there is room for, in their order; what is too large is passed over."""
         schemas = _schemas(session, provider)
         there = {tool.tool_id for tool in tools}
-        max_tools = min(self._policy.max_tools, get_provider(provider).max_tools or self._policy.max_tools)
         names = {name for name in first if name in there}
         left = self._policy.declaration_tokens - sum(tokens_of_json(schemas[name]) for name in names)
         for name in wanted:
@@ -150,8 +160,8 @@ class Offering:
         if not self._has_warned and not any(tool.tool_id == FIND_TOOL for tool in tools):
             self._has_warned = True
             _LOG.warning(
-                "There are %d tools, and a model is offered some of them; take in `%s` under [tools], reference, so that it "
-                "finds the others",
+                'There are %d tools, and a model is offered some of them; build again with this "max_tools" in [agent], which '
+                "takes in `%s`, so that it finds the others",
                 len(tools),
                 FIND_TOOL,
             )
@@ -261,8 +271,10 @@ def _schemas(session: Session, provider: str) -> dict[str, Mapping[str, Any]]:
     return dict(zip(names, snapshot.provider_schemas(provider, mode), strict=True))
 
 
-def _always(tools: Sequence[LoadedTool]) -> list[str]:
-    return [tool.tool_id for tool in tools if tool.definition.always_offer]
+def _always(tools: Sequence[LoadedTool], max_tools: int) -> list[str]:
+    """Those that have a place among so many tools, by name."""
+    names = [tool.tool_id for tool in tools if tool.definition.always_offer and tool.tool_id not in BUILT_IN_TOOLS]
+    return names[: places_for_always(max_tools)]
 
 
 def _without_search(tools: Sequence[LoadedTool]) -> list[LoadedTool]:

@@ -18,13 +18,11 @@ from typing import Any
 from handrail.agents.conversation import tokens_of, tokens_of_json
 from handrail.contract.definition import Mode
 from handrail.contract.errors import ConfigError
+from handrail.contract.offer import FIND_TOOL, GUIDE_TOOL
 from handrail.registry.snapshot import LoadedTool
 from handrail.runtime.availability import hidden_tools
 from handrail.runtime.session import Session
 
-GUIDE_TOOL = "get_tool_guide"
-FIND_TOOL = "find_tools"
-BUILT_IN_TOOLS = (GUIDE_TOOL, FIND_TOOL)
 CALL_TOOL = "call_tool"
 """What a model that cannot be given other tools calls one with that is not declared to it; see `offering.py`."""
 FILES = ("core.md", "voice-behavior.md", "loop-text.md", "loop-voice.md")
@@ -175,7 +173,7 @@ def _tools(tools: Sequence[LoadedTool], version: str, more: int, *, guides_below
 
 def _others(more: int, *, has_search: bool, by_call: bool) -> str:
     if not has_search:
-        return f"There are {more} more tools; those above were picked for what the person asks now."
+        return f"There are {more} more tools, which are not offered here."
     found = f"There are {more} more tools. `{FIND_TOOL}` finds them by what they do; ask it before you say that there is none."
     return (
         f"{found} Call one that it found with `{CALL_TOOL}`." if by_call else f"{found} Then call the tool by its name."

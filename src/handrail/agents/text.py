@@ -34,7 +34,7 @@ from handrail.agents.host_words import (
 )
 from handrail.agents.offering import Offering, Picker, found_tools
 from handrail.agents.policy import AgentPolicy
-from handrail.agents.prompts import FIND_TOOL, Prompt, Prompts
+from handrail.agents.prompts import Prompt, Prompts
 from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
@@ -52,6 +52,7 @@ from handrail.contract.model import (
     Usage,
     UserMessage,
 )
+from handrail.contract.offer import FIND_TOOL
 from handrail.contract.ports import ChatOutcome
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.session import Connection, Listener, Session

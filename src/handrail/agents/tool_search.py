@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from handrail.agents.prompts import BUILT_IN_TOOLS, offered
+from handrail.agents.prompts import offered
 from handrail.contract.frozen import thaw
+from handrail.contract.offer import BUILT_IN_TOOLS
 from handrail.picking import pick_tools
 from handrail.runtime.session import Session
 

@@ -19,11 +19,13 @@ from handrail.authoring.injection import ServiceTypes, no_services
 from handrail.authoring.mcp.imported import read_upstream
 from handrail.authoring.mcp.server_config import UpstreamConfig
 from handrail.authoring.modules import BrokenModule, read_modules
-from handrail.authoring.reference import read_reference
+from handrail.authoring.reference import CORE, read_reference
 from handrail.authoring.source import PROJECT, ToolSource
 from handrail.build.findings import Catalogue, Finding, LostKeyword
 from handrail.build.guide import summary_of
 from handrail.build.rules import all_rules
+from handrail.contract.fields import MODES
+from handrail.contract.offer import FIND_TOOL, places_for_always
 from handrail.providers import Adapted, provider_names
 from handrail.providers.catalogue import get_provider
 from handrail.registry.artifact import FORMAT, render, versioned_name
@@ -46,6 +48,8 @@ class BuildPlan:
     project: Path = field(default_factory=Path.cwd)
     tools_optional: bool = False
     """Whether the tools directory may be missing: nobody named it, and the tools may all be decorated."""
+    max_tools: int = 40
+    """As `max_tools` of `[agent]`: with more, a model is offered some, and looks for the others by `find_tools`."""
     voice_turn_ms: int = 1500
     roles: tuple[str, ...] = ()
     """The roles that the project has; none: whatever the tools name."""
@@ -166,6 +170,9 @@ def _collect(plan: BuildPlan) -> tuple[list[ToolSource], list[Finding]]:
             )
         else:
             sources.append(found)
+    names = {source.name for source in sources}
+    if len(names) > plan.max_tools and FIND_TOOL not in names:
+        sources += read_reference((f"{CORE}:{FIND_TOOL}",))  # what is not offered must be found
     return sources, findings
 
 
@@ -202,7 +209,7 @@ def _compile(result: BuildResult, sources: Iterable[ToolSource], catalogue: Cata
         entries=tuple(entries),
         providers=b"".join(lines),
         losses=tuple(sorted(losses)),
-        limits=tuple(_limits(schemas)),
+        limits=(*_limits(schemas), *_always_beyond(entries, result.plan.max_tools)),
     )
 
 
@@ -210,6 +217,7 @@ def _name_and_version(source: ToolSource) -> tuple[object, ...]:
     return source.name, precedence(source.definition.version if source.definition is not None else "")
 
 
+_MAX_NAMED = 20
 _FIRST = ("name", "type", "description")
 _NAMED = frozenset({"properties", "$defs", "defs", "patternProperties", "dependentSchemas"})
 
@@ -231,6 +239,22 @@ def _limits(schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         one_each = {name.partition("@")[0]: schema for name, schema in by_tool.items()}
         for limit in get_provider(provider).exceeded_limits(list(one_each.values())):
             yield f"{provider} {limit}. Offer fewer of them at a time, by mode or with `pick_tools`."
+
+
+def _always_beyond(entries: Iterable[Mapping[str, Any]], max_tools: int) -> Iterator[str]:
+    """The tools marked `alwaysOffer` for which there is no place: those of the last names, in each mode."""
+    always = {entry["toolId"]: entry["allowedModes"] for entry in entries if entry.get("alwaysOffer")}
+    places = places_for_always(max_tools)
+    for mode in MODES:
+        beyond = sorted(name for name, modes in always.items() if mode in modes)[places:]
+        if beyond:
+            listed = ", ".join(beyond[:_MAX_NAMED]) + (
+                f" and {len(beyond) - _MAX_NAMED} more" * (len(beyond) > _MAX_NAMED)
+            )
+            yield (
+                f'"alwaysOffer" has {places} places in {mode} ("max_tools" in [agent] is {max_tools}); these are offered like '
+                f"any other tool: {listed}."
+            )
 
 
 def _covered(entry: Mapping[str, Any], adapted: Mapping[str, Adapted]) -> str:

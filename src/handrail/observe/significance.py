@@ -21,15 +21,15 @@ class Arm(NamedTuple):
     """The sessions of one version for one measure: sums over sessions of a count, of what it is taken per, and of products."""
 
     sessions: int
-    count: float
+    total: float
     per: float
-    count_squared: float
-    count_per: float
+    squared: float
+    with_per: float
     per_squared: float
 
     @property
     def value(self) -> float:
-        return self.count / self.per
+        return self.total / self.per
 
     @property
     def variance(self) -> float:
@@ -38,12 +38,12 @@ class Arm(NamedTuple):
 
     def residuals(self, value: float) -> float:
         """The sum over sessions of the squared difference between the count and what this value predicts."""
-        return max(0.0, self.count_squared - 2 * value * self.count_per + value * value * self.per_squared)
+        return max(0.0, self.squared - 2 * value * self.with_per + value * value * self.per_squared)
 
 
 def chance_of_difference(first: Arm, second: Arm, *, is_share: bool) -> float | None:
     """Two-sided; None if no session differs from what both arms together predict."""
-    both = (first.count + second.count) / (first.per + second.per)
+    both = (first.total + second.total) / (first.per + second.per)
     sessions = first.sessions + second.sessions
     spread = (first.residuals(both) + second.residuals(both)) / (sessions - 1)
     if spread <= 0:
@@ -71,7 +71,7 @@ def _two_sided(t: float, freedom: int) -> float:
 def _exact(first: Arm, second: Arm, together: float, *, missed: bool) -> float:
     """Twice the smaller tail of the events that fall to the second arm, given those of both. `together` events count as one."""
     sizes = [floor(arm.per / together) for arm in (first, second)]
-    counts = [(arm.per - arm.count if missed else arm.count) / together for arm in (first, second)]
+    counts = [(arm.per - arm.total if missed else arm.total) / together for arm in (first, second)]
     events = min(sum(sizes), round(sum(counts)))
     expected = events * sizes[1] / sum(sizes)
     # What is no whole number is taken nearer to what is expected, so that rounding claims nothing.

@@ -82,10 +82,9 @@ class VersionRules:
 
     def choose(self, session_id: str, tenant: str, organisation: str, user: str | None) -> str:
         """The version of a session; for resolved rules."""
-        point = _point(self.tool, session_id)
         asked = {"users": user, "organisations": organisation or None, "tenants": tenant or None}
         for scope in (*_SCOPES, ""):
-            start = 0.0
+            start, point = 0.0, _point(self.tool, scope, session_id)
             for rule in self.rules:
                 if rule.scope != scope or (scope and asked[scope] not in rule.names):
                     continue
@@ -158,7 +157,8 @@ def precedence(version: str) -> tuple[object, ...]:
     return (*(int(found[place]) for place in (1, 2, 3)), 0 if parts else 1, tuple(parts), version)
 
 
-def _point(tool: str, session_id: str) -> float:
-    """A number from 0 to 100 for a session: evenly spread, and another for each tool."""
-    digest = sha256(f"{tool}\0{session_id}".encode()).digest()
+def _point(tool: str, scope: str, session_id: str) -> float:
+    """A number from 0 to 100 for a session: evenly spread, and another for each tool and scope. So those whom a rule for some
+    leaves over are all points of a rule for all."""
+    digest = sha256("\0".join(part for part in (tool, scope, session_id) if part).encode()).digest()
     return int.from_bytes(digest[:7], "big") / (1 << 56) * 100

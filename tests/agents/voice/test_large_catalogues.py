@@ -12,7 +12,7 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -83,6 +83,40 @@ def conversations() -> list[Question]:
     return asked[:: len(asked) // CONVERSATIONS][:CONVERSATIONS]
 
 
+FIELDS = {
+    "version": "1.0.0",
+    "category": "utility",
+    "sideEffects": "none",
+    "idempotent": True,
+    "requiresConfirmation": False,
+    "allowedModes": ["text", "voice"],
+    "latencyBudgetMs": 500,
+}
+
+
+def towns(root: Path, size: int, **more: Any) -> BuildPlan:
+    """A project with so many tools of its own, and none of Handrail's."""
+    parameters = {"type": "object", "properties": {}, "additionalProperties": False}
+    for number in range(size):
+        folder = root / "tools" / f"town-{number:03}"
+        folder.mkdir(parents=True)
+        said = f"Weather of town {number:03}."
+        schema = {"toolId": f"town_{number:03}", "description": said, "parameters": parameters, **FIELDS, **more}
+        (folder / "schema.json").write_text(json.dumps(schema), "utf-8")
+        (folder / "guide.md").write_text(f"# Town {number}\n\n{said}\n", "utf-8")
+        (folder / "handler.py").write_text(HANDLER, "utf-8")
+    return BuildPlan(tools=root / "tools", artifact=root / "tool_registry.json", project=root)
+
+
+def loaded(plan: BuildPlan) -> Registry:
+    result = build(plan)
+    assert not result.errors, [str(finding) for finding in result.errors][:3]
+    write(result, stamp_for(result, {}))
+    made = Registry.load(plan.artifact)
+    made.lock()
+    return made
+
+
 @cache
 def catalogue(size: int) -> Registry:
     """So many tools of both modes, the reference tools among them, in a folder that goes away with the process."""
@@ -94,23 +128,14 @@ def catalogue(size: int) -> Registry:
         wanted.setdefault(f"archive_{number}", (f"Counts the papers on shelf {number} of the archive.", nothing))
     root = Path(mkdtemp(prefix="handrail-catalogue-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
-    fields = {
-        "version": "1.0.0",
-        "category": "utility",
-        "sideEffects": "none",
-        "idempotent": True,
-        "requiresConfirmation": False,
-        "allowedModes": ["text", "voice"],
-        "latencyBudgetMs": 500,
-    }
     for name, (description, parameters) in list(wanted.items())[: size - len(REFERENCE) - 1]:
         folder = root / "tools" / name.replace("_", "-")
         folder.mkdir(parents=True, exist_ok=True)
-        schema = {"toolId": name, "description": description, "parameters": parameters, **fields}
+        schema = {"toolId": name, "description": description, "parameters": parameters, **FIELDS}
         (folder / "schema.json").write_text(json.dumps(schema), "utf-8")
         (folder / "guide.md").write_text(f"# {name}\n\n{description[:200]}\n", "utf-8")
         (folder / "handler.py").write_text(HANDLER, "utf-8")
-    erase = {**fields, "category": "action", "sideEffects": "writes", "idempotent": False, "requiresConfirmation": True}
+    erase = {**FIELDS, "category": "action", "sideEffects": "writes", "idempotent": False, "requiresConfirmation": True}
     erase |= {
         "toolId": "erase_archive",
         "description": "Erases the archive.",
@@ -122,13 +147,9 @@ def catalogue(size: int) -> Registry:
     (place / "schema.json").write_text(json.dumps(erase), "utf-8")
     (place / "guide.md").write_text("# erase_archive\n\nErases the archive.\n", "utf-8")
     (place / "handler.py").write_text(HANDLER, "utf-8")
-    plan = BuildPlan(tools=root / "tools", artifact=root / "tool_registry.json", project=root, reference=REFERENCE)
-    result = build(plan)
-    assert not result.errors, [str(finding) for finding in result.errors][:3]
-    write(result, stamp_for(result, {}))
-    made = Registry.load(root / "tool_registry.json")
-    made.lock()
-    return made
+    return loaded(
+        BuildPlan(tools=root / "tools", artifact=root / "tool_registry.json", project=root, reference=REFERENCE)
+    )
 
 
 def model_that_wants(question: Question) -> Decide:
@@ -306,6 +327,60 @@ async def test_declarations_stay_within_their_budget_of_tokens_and_those_always_
         assert {"end_voice_session", "ignore_user", "kb_search", "find_tools"} <= set(prompt.tools)
         assert len(prompt.tools) < 40
         assert 2_500 < prompt.declaration_tokens < 3_200  # `call_tool` comes on top
+
+
+async def test_a_project_with_more_tools_than_are_offered_gets_the_search_by_itself(tmp_path: Path) -> None:
+    question = Question("Weather of town 070.", "town_070", {})
+    registry = loaded(towns(tmp_path, 77))
+    assert len(registry) == 78
+    async with new_runtime(registry) as runtime:
+        turns = [Turn([model_that_wants(question)], question.said)]
+        async with opened("gemini-live", runtime, turns) as spoken:
+            assert question.tool not in spoken.first_tools()
+            assert {"find_tools", "call_tool"} <= set(spoken.first_tools())
+            await spoken.speak()
+            await spoken.client.until("turn_done")
+            assert spoken.client.of("tool_finished")[-1]["toolId"] == question.tool
+    few = build(towns(tmp_path / "few", 3))
+    assert [entry["toolId"] for entry in few.entries] == ["town_000", "town_001", "town_002"]
+
+
+async def test_where_the_search_is_not_for_this_user_the_prompt_claims_no_choice(tmp_path: Path) -> None:
+    registry = loaded(towns(tmp_path, 77))
+    own = [name for name in registry.snapshot().tools if name != "find_tools"]
+    async with Runtime(registry, store="memory:", capability_checks=False, policy={"user_tools": own}) as runtime:
+        session = await runtime.open_session(mode="voice", user="ana")
+        offering = Offering(Prompts.load(), AgentPolicy(), pick_tools)
+        now = datetime(2026, 1, 5, tzinfo=UTC)
+        prompt = await offering.live_prompt(session, "gemini-live", "", (), now, "UTC", changes_tools=False)
+        assert (len(prompt.tools), prompt.left_out) == (40, 37)
+        assert "There are 37 more tools, which are not offered here." in prompt.text
+
+
+async def test_tools_always_offered_leave_room_and_the_build_names_those_beyond(tmp_path: Path) -> None:
+    plan = replace(towns(tmp_path, 160, alwaysOffer=True, waivers={"always-offer": "A test."}), max_tools=150)
+    told = [limit for limit in build(plan).limits if "alwaysOffer" in limit]
+    assert [one.partition(" (")[0] for one in told] == [
+        f'"alwaysOffer" has 100 places in {mode}' for mode in ("text", "voice")
+    ]
+    assert told[0].endswith(
+        f"these are offered like any other tool: {', '.join(f'town_{n}' for n in range(100, 120))} and 40 more."
+    )
+    async with new_runtime(loaded(plan)) as runtime:
+        now = datetime(2026, 1, 5, tzinfo=UTC)
+        for mode in ("text", "voice"):
+            session = await runtime.open_session(mode=mode, user="ana")
+            offering = Offering(Prompts.load(), AgentPolicy(max_tools=150), pick_tools)
+            always = {f"town_{number:03}" for number in range(100)}
+            if mode == "text":
+                used = [f"town_{number:03}" for number in range(90, 160)]
+                prompt = await offering.prompt(session, "openai-chat", "town 150", used, now, "UTC")
+                assert {"find_tools", "town_150", "town_159", *always} <= set(prompt.tools)
+            else:
+                prompt = await offering.live_prompt(session, "openai-realtime", "", (), now, "UTC", changes_tools=False)
+                assert {"find_tools", *always} <= set(prompt.tools)
+                assert prompt.through_call
+            assert len(prompt.declarations) == 128, "as many as the provider takes"
 
 
 async def test_a_person_is_asked_for_a_tool_that_came_by_call_tool_and_the_audit_names_it() -> None:

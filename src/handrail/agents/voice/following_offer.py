@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from handrail.agents.conversation import Conversation
 from handrail.agents.offering import found_tools
-from handrail.agents.prompts import FIND_TOOL, Prompt
+from handrail.agents.prompts import Prompt
 from handrail.contract.live import Answer, LiveConnection
+from handrail.contract.offer import FIND_TOOL
 
 Choose = Callable[[str, Sequence[str]], Awaitable[Prompt]]
 """The prompt for what was said, by one who may keep the tools that are declared now."""
