@@ -313,7 +313,17 @@ def test_naming_a_type_lists_all_of_it_and_other_words_still_search(tmp_path):
         assert [
             one["id"] for one in _search(kit, query="harbour projects", filters={"type": "project"})["data"]["results"]
         ][:1] == ["project:atlas"]
-        assert len(_search(kit, query="projects", filters={"type": "project"}, top_k=1)["data"]["results"]) == 1
+        one = _search(kit, query="projects", filters={"type": "project"}, top_k=1)["data"]
+        assert len(one["results"]) == 1
+        assert "There are 2 in all, these and 1 others: project:pilot." in one["suggestion"]
+        many = [{"id": f"lab:bench_{n:02}", "title": f"Bench {n:02}", "text": "A bench. " * 50} for n in range(12)]
+        kb.database.write_now(lambda db: put_records(db, [make_record(one) for one in many], Tally()))
+        for mode, shown in (("text", 5), ("voice", 3)):
+            listed = _search(kit, mode=mode, query="all labs", filters={"type": "lab"})["data"]
+            assert [one["title"] for one in listed["results"]] == [f"Bench {n:02}" for n in range(shown)]
+            assert all(one["id"] in listed["suggestion"] for one in many[shown:])
+            assert "12 in all" in listed["suggestion"]
+            assert len(orjson.dumps(listed)) < 1_500
 
 
 @pytest.mark.parametrize("tool", ["kb_search", "kb_get"])
@@ -330,3 +340,39 @@ def test_by_default_an_answer_is_shorter_than_what_is_warned_of(tmp_path, tool):
         assert len(listed) == 5
         assert len(orjson.dumps(answer.data)) < 1_500
         assert all(len(one["snippet"]) >= 60 and one["snippet"].endswith("…") for one in listed)
+
+
+@pytest.mark.parametrize("tool", ["kb_search", "kb_get"])
+def test_of_records_with_much_beside_their_text_some_is_left_out_and_said(tmp_path, tool):
+    about = {
+        "owner": "finance operations",
+        "status": "approved",
+        "reviewed_by": "Ana Kovac",
+        "audience": "customer support, wholesale team",
+    }
+    records = [
+        {
+            "id": f"process:refund-policy-{n}",
+            "title": f"Refund policy for wholesale customers, region {n}",
+            "text": "The pump is started by hand. " * 90,
+            "url": f"https://intranet.example.com/handbook/processes/wholesale/refund-policy-{n}",
+            "source": "handbook/processes/refunds.md",
+            "metadata": about,
+            "last_updated": "2026-01-10T15:30:00Z",
+        }
+        for n in range(8)
+    ]
+    with _kit(tmp_path / "kb.db") as (kit, kb):
+        kb.database.write_now(lambda db: put_records(db, [make_record(one) for one in records], Tally()))
+        ids = [one["id"] for one in records[:5]]
+        args = {"query": "pump started by hand"} if tool == "kb_search" else {"ids": ids}
+        data = kit.call(tool, args).data
+        listed = data["results" if tool == "kb_search" else "records"]
+        assert len(listed) == 5
+        assert len(orjson.dumps(data)) < 1_500
+        assert all(len(one["snippet"]) >= 50 for one in listed)
+        assert "metadata of 5" in data["suggestion"]
+        assert "url of" in data["suggestion"]
+        alone = kit.call("kb_get", {"ids": ids[:1]}).data
+        assert alone["records"][0]["metadata"] == about
+        assert "suggestion" not in alone

@@ -1,7 +1,9 @@
-"""Whole texts in an answer that may only be so long: each record gets a share, and what was cut is marked."""
+"""Records in an answer that may only be so long: whole texts get a share each and are marked where they were cut; of short
+answers, snippets are cut first, then metadata, sources and addresses are left out, and the answer says so."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,15 +27,42 @@ def with_texts(results: Sequence[dict[str, Any]], texts: Sequence[str]) -> list[
 MAX_SHOWN = 1_400
 """Characters of results without whole texts. Responses beyond 1,500 crowd a model's context, and a warning says so."""
 _SHORTEST_SNIPPET = 60
+_SAID = 110
+"""Characters for saying what was left out."""
+_LEFT_OUT = ("metadata", "sources", "url")
+"""In this order, the last record first."""
 
 
-def with_short_snippets(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def within_room(results: Sequence[dict[str, Any]], room: int = MAX_SHOWN) -> tuple[list[dict[str, Any]], str]:
+    """The results in so many characters, and a sentence about what was left out. A record alone is given with all that it has."""
+    if len(results) < 2 or _size(_with_snippets(results, 0)) <= room:
+        return with_short_snippets(results, room), ""
+    shown = [dict(result) for result in results]
+    left_out: Counter[str] = Counter()
+    for name in _LEFT_OUT:
+        for one in reversed(shown):
+            if _size(_with_snippets(shown, 0)) > room - _SAID and one.get(name):
+                del one[name]
+                left_out[name] += 1
+    parts = " and ".join(f"{name} of {number}" for name, number in left_out.items())
+    said = (
+        f"To keep this short, {parts} records were left out; kb_get with one id gives all of a record." if parts else ""
+    )
+    return with_short_snippets(shown, room - _SAID), said
+
+
+def with_short_snippets(results: Sequence[dict[str, Any]], room: int) -> list[dict[str, Any]]:
     """The results with snippets that share the room that is left beside everything else; a cut one ends in an ellipsis."""
-    over = _size(results) - MAX_SHOWN
+    over = _size(results) - room
     snippets = [result.get("snippet", "") for result in results]
     if over <= 0 or not any(snippets):
         return list(results)
-    room = sum(map(len, snippets)) - over
+    return _with_snippets(results, sum(map(len, snippets)) - over)
+
+
+def _with_snippets(results: Sequence[dict[str, Any]], room: int) -> list[dict[str, Any]]:
+    """The results with snippets of so many characters in all, or the shortest."""
+    snippets = [result.get("snippet", "") for result in results]
     given: dict[int, str] = {}
     for done, place in enumerate(sorted(range(len(snippets)), key=lambda place: len(snippets[place]))):
         share = max(_SHORTEST_SNIPPET, room // (len(snippets) - done))

@@ -10,7 +10,7 @@ from handrail.errors import HandrailError
 from handrail_reference.services.kb.pieces import snippet_of
 from handrail_reference.services.kb.port import KbUnavailable
 from handrail_reference.services.kb.record import KnowledgeRecord, one_form, shown_title
-from handrail_reference.services.kb.shown import with_short_snippets, with_texts
+from handrail_reference.services.kb.shown import with_texts, within_room
 
 _NEAREST = 3
 
@@ -42,11 +42,12 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
     fields = set(args["return_fields"]) - ({"full_text"} if ctx.mode == "voice" else set())
     given = [found[one] for one in ids if one in found]
     records = [_shown(record, fields) for record in given]
+    said = ""
     if "full_text" in fields:
         records = with_texts(records, [record.text for record in given])
     else:
-        records = with_short_snippets(records)
-    return {"ok": True, "data": {"records": records, "missing": missing}}
+        records, said = within_room(records)
+    return {"ok": True, "data": {"records": records, "missing": missing} | ({"suggestion": said} if said else {})}
 
 
 def _shown(record: KnowledgeRecord, fields: set[str]) -> dict[str, Any]:

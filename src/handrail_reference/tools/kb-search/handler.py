@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
 from typing import Any
@@ -10,10 +10,15 @@ from typing import Any
 from handrail import ErrorType, ToolError
 from handrail.errors import HandrailError
 from handrail_reference.services.kb.port import Evidence, Filter, KbTooSlow, KbUnavailable, NamespaceRefused
-from handrail_reference.services.kb.shown import with_short_snippets, with_texts
+from handrail_reference.services.kb.shown import MAX_SHOWN, with_texts, within_room
+from handrail_reference.services.kb.words import asks_for_all
 
 _SECONDS = {"voice": 1.5, "text": 4.0}
 _MAX_IN_VOICE = 3
+_MAX_LISTED = 50
+"""Records of a type that are counted where all of it is asked for."""
+_ROOM_FOR_IDS = 300
+"""Characters for the ids of records of a list that are beyond `top_k`."""
 _USE_KB_GET = "You have searched in this turn already. Read a record that you know with kb_get and its id, or answer."
 
 
@@ -22,6 +27,8 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
     started = perf_counter()
     voice = ctx.mode == "voice"
     wanted = _filter(args.get("filters", {}))
+    limit = min(args["top_k"], _MAX_IN_VOICE) if voice else args["top_k"]
+    is_list = wanted.type is not None and asks_for_all(args["query"], wanted.type)
     try:
         found = await ctx.kb.search(
             args["query"],
@@ -29,7 +36,7 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
             tenant=ctx.tenant,
             namespace=args["namespace"],
             wanted=wanted,
-            limit=min(args["top_k"], _MAX_IN_VOICE) if voice else args["top_k"],
+            limit=_MAX_LISTED if is_list else limit,
             seconds=_SECONDS[ctx.mode],
         )
     except NamespaceRefused as error:
@@ -55,19 +62,40 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
     fields = set(args["return_fields"]) - ({"full_text"} if voice else set())
     if not args["include_snippets"]:
         fields.discard("snippet")
+    found, beyond = found[:limit], [one.record.id for one in found[limit:]]
+    more = _more(len(found), beyond)
     results = [_result(one, fields) for one in found]
+    said = ""
     if "full_text" in fields:
         results = with_texts(results, [one.record.text for one in found])
     else:
-        results = with_short_snippets(results)
+        results, said = within_room(results, MAX_SHOWN - len(more))
     data = {
         "results": results,
         "query_time_ms": round(1000 * (perf_counter() - started), 1),
         "clamped": bool(ctx.clamped),
     }
-    if voice and ctx.earlier_calls:
-        data["suggestion"] = _USE_KB_GET
+    sentences = [more, said, _USE_KB_GET if voice and ctx.earlier_calls else ""]
+    if any(sentences):
+        data["suggestion"] = " ".join(filter(None, sentences))
     return {"ok": True, "data": data}
+
+
+def _more(shown: int, beyond: Sequence[str]) -> str:
+    """What a list has beside the records that are shown, by id as far as there is room."""
+    if not beyond:
+        return ""
+    named: list[str] = []
+    for one in beyond:
+        if sum(map(len, named)) + 2 * len(named) + len(one) > _ROOM_FOR_IDS:
+            break
+        named.append(one)
+    total = shown + len(beyond)
+    rest = len(beyond) - len(named)
+    listed = f": {', '.join(named)}" if named else ""
+    others = f"{listed}, and {rest} more" if rest and named else listed
+    count = f"at least {total}" if total == _MAX_LISTED else f"{total}"
+    return f"There are {count} in all, these and {len(beyond)} others{others}. kb_get reads them by id; tags narrow the list."
 
 
 def _filter(filters: Mapping[str, Any]) -> Filter:
