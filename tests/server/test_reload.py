@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from contextlib import asynccontextmanager
+from shutil import rmtree
 
 import httpx2
 from tests.runtime.kit import FOUND, Tools, reading
@@ -65,11 +66,11 @@ class Reloaded:
 
 
 @asynccontextmanager
-async def serving(tmp_path, **environment):
+async def serving(tmp_path, *, more_settings="", made=None, **environment):
     tools = Tools(tmp_path)
-    tools.write({"look": (reading(), FOUND)})
+    tools.write(made or {"look": (reading(), FOUND)})
     tools.rebuild()
-    (tmp_path / "handrail.toml").write_text(SETTINGS, "utf-8")
+    (tmp_path / "handrail.toml").write_text(SETTINGS + more_settings, "utf-8")
     rest = {name: value for name, value in os.environ.items() if not name.startswith("HANDRAIL_")}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "handrail", "serve", "--json", "--port", "0", "--new-key", "test"),
@@ -85,7 +86,8 @@ async def serving(tmp_path, **environment):
         async with httpx2.AsyncClient(base_url=told["url"], headers=headers, timeout=60) as client:
             yield Reloaded(tools, process, client, {**rest, **environment})
     finally:
-        process.kill()
+        if process.returncode is None:
+            process.kill()
         await process.wait()
 
 
@@ -125,8 +127,8 @@ async def test_in_production_open_sessions_keep_their_tools_when_new_ones_are_de
         assert await server.new_data() == {"results": ["older"]}
         code, out, err = await server.run("deploy")
         assert (code, err) == (0, "")
-        assert "running servers take them for new sessions" in out
-        await server.until("newer")
+        assert "1 running server uses them for new sessions" in out
+        assert await server.new_data() == {"results": ["newer"]}, "it was taken when the command ended"
         assert (await server.call(before))["data"] == {"results": ["older"]}
         session_id, headers = before
         assert (await server.client.post(f"/api/sessions/{session_id}/tools", headers=headers)).status_code == 200
@@ -134,7 +136,10 @@ async def test_in_production_open_sessions_keep_their_tools_when_new_ones_are_de
 
 
 async def test_a_signal_deploys_too_and_a_broken_artifact_changes_nothing(tmp_path):
-    async with serving(tmp_path, HANDRAIL_ENV="production") as server:
+    first, newest = (reading(toolId="look", version=f"{number}.0.0") for number in (1, 2))
+    made = {"look@1": (first, FOUND), "look@2": (newest, NEWER)}
+    rule = '[versions.look]\ndefault = "%d"\n'
+    async with serving(tmp_path, made=made, more_settings=rule % 1, HANDRAIL_ENV="production") as server:
         good = server.tools.artifact.read_bytes()
         server.tools.artifact.write_bytes(good[:-200])
         code, out, err = await server.run("deploy")
@@ -150,7 +155,25 @@ async def test_a_signal_deploys_too_and_a_broken_artifact_changes_nothing(tmp_pa
         assert lines[0]["message"].startswith("The new tools cannot be used; the old ones stay: ")
         assert await server.new_data() == {"results": ["older"]}
         server.tools.artifact.write_bytes(good)
-        server.tools.write({"look": (reading(), NEWER)})
-        server.tools.rebuild()
+        settings = tmp_path / "handrail.toml"
+        settings.write_text(SETTINGS + rule % 2, "utf-8")
         server.process.send_signal(signal.SIGHUP)
-        await server.until("newer")
+        await server.until("newer")  # the rules of `[versions]` are in force with the tools
+        settings.write_text(SETTINGS + rule % 1, "utf-8")
+        assert (await server.run("deploy"))[0] == 0
+        pinned = await server.open()
+        assert (await server.call(pinned))["data"] == {"results": ["older"]}
+        rmtree(server.tools.folder / "look@1")
+        server.tools.rebuild()
+        settings.write_text(SETTINGS + rule % 2, "utf-8")
+        code, out, err = await server.run("deploy", "--json")
+        (answer,) = json.loads(out)["servers"]
+        assert (code, answer["pid"], answer["ok"]) == (1, server.process.pid, False)
+        assert "The new tools cannot be used; the old ones stay: " in answer["message"]
+        assert '"look"' in answer["message"]
+        assert await server.new_data() == {"results": ["older"]}, "nor are the new rules in force"
+        server.process.kill()
+        await server.process.wait()
+        code, out, err = await server.run("deploy")
+        assert (code, err) == (0, "")
+        assert "no server of this project runs on this machine" in out

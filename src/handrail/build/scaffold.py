@@ -44,6 +44,7 @@ _GITIGNORE = """\
 # Written by `handrail build`, never edited, never committed.
 tool_registry.json
 tool_registry.*.jsonl
+tool_registry.json.*
 # What a running project leaves behind.
 *.db
 *.db-*

@@ -15,25 +15,27 @@ from typing import Any
 
 from handrail.build.compiler import BuildPlan
 from handrail.build.watch import INTERVAL_SECONDS, state_of
+from handrail.cli.deployments import following, marked_deployment
 from handrail.contract.errors import HandrailError
+from handrail.registry.host_policy import HostPolicy
 from handrail.runtime.core import RuntimeCore
 
 _LOG = logging.getLogger("handrail.reload")
 _BUILD_SECONDS = 120.0
 _MAX_FINDINGS = 20
-DEPLOYED = ".deployed"
-"""What the name of an artifact ends with in the file by which `handrail deploy` tells servers of a new one."""
 
 Tell = Callable[[Mapping[str, Any]], None]
 
 
 class ToolReloader:
-    """Takes new tools into one runtime. `tell` is given what every open conversation shows."""
+    """Takes new tools into one runtime. `tell` is given what every open conversation shows; `host` reads again what this host
+    says about its tools, which is in force with them."""
 
-    def __init__(self, runtime: RuntimeCore, artifact: Path, tell: Tell) -> None:
+    def __init__(self, runtime: RuntimeCore, artifact: Path, tell: Tell, host: Callable[[], HostPolicy]) -> None:
         self._runtime = runtime
         self._artifact = artifact
         self._tell = tell
+        self._host = host
         self._taking = asyncio.Lock()
 
     async def watch(self, plan: BuildPlan) -> None:
@@ -52,17 +54,24 @@ class ToolReloader:
 
     async def follow_deployments(self) -> None:
         """Production: take the artifact whenever `handrail deploy` says that there is a new one."""
-        seen = _stamp(self._artifact)
-        while True:
-            await asyncio.sleep(INTERVAL_SECONDS)
-            now = _stamp(self._artifact)
-            if now != seen:
-                seen = now
-                await self.deploy()
+        seen = marked_deployment(self._artifact)
+        with following(self._artifact) as place:
+            place.answer(seen, self._runtime.registry.version)
+            while True:
+                await asyncio.sleep(INTERVAL_SECONDS)
+                now = marked_deployment(self._artifact)
+                if now != seen:
+                    seen = now
+                    refused = await self.deploy()
+                    place.answer(now, self._runtime.registry.version, refused)
 
-    async def deploy(self) -> None:
-        """Take the artifact as it is now; one that cannot be used is named, and the old tools stay."""
-        await self._take(())
+    async def deploy(self) -> str:
+        """Take the artifact as it is now. One that cannot be used is named, and the old tools stay; that sentence, or nothing."""
+        try:
+            return await self._take(())
+        except Exception as error:  # noqa: BLE001  # whatever it was, the server goes on with what it has, and answers
+            _LOG.exception("The new tools could not be taken; the old ones stay")
+            return f"The new tools could not be taken; the old ones stay: {type(error).__name__}."
 
     async def _rebuild(self, plan: BuildPlan) -> None:
         # In a process of its own: modules that were imported here would stay as they were, and a build takes the processor.
@@ -92,18 +101,22 @@ class ToolReloader:
         else:
             await self._take(findings)
 
-    async def _take(self, findings: Sequence[Mapping[str, Any]]) -> None:
+    async def _take(self, findings: Sequence[Mapping[str, Any]]) -> str:
+        """Why the new tools were refused; empty if they were not."""
         runtime = self._runtime
         async with self._taking:
             before = runtime.registry.snapshot()
             try:
-                newer = await asyncio.to_thread(runtime.registry.read_again)
-                if newer.version == before.version:
-                    return
+                host = await asyncio.to_thread(self._host)
+                newer = await asyncio.to_thread(runtime.registry.read_again, host)
+                if newer.version == before.version and host == runtime.registry.host:
+                    return ""
                 await runtime.take_registry(newer)
+                runtime.registry.host = host
             except HandrailError as error:
-                self._refuse(f"The new tools cannot be used; the old ones stay: {error}", findings)
-                return
+                sentence = f"The new tools cannot be used; the old ones stay: {error}"
+                self._refuse(sentence, findings)
+                return sentence
         hashes = {tool.tool_id: tool.hash for tool in before}
         changed = sorted(
             {tool.tool_id for tool in newer if hashes.get(tool.tool_id) != tool.hash} | (hashes.keys() - newer.tools)
@@ -112,20 +125,13 @@ class ToolReloader:
         if runtime.registry.environment == "development":
             facts = {"ok": True, "version": newer.version, "changed": changed[:_MAX_FINDINGS]}
             self._tell({**facts, "findings": list(findings[:_MAX_FINDINGS])})
+        return ""
 
     def _refuse(self, sentence: str, findings: Sequence[Mapping[str, Any]]) -> None:
         _LOG.error("%s", sentence)
         self._runtime.audit.emit("registry_refused", {"ok": False, "message": sentence})
         if self._runtime.registry.environment == "development":
             self._tell({"ok": False, "message": sentence, "findings": list(findings[:_MAX_FINDINGS])})
-
-
-def _stamp(artifact: Path) -> tuple[int, int] | None:
-    try:
-        found = artifact.with_name(artifact.name + DEPLOYED).stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino
 
 
 def _finding(one: Mapping[str, Any]) -> dict[str, Any]:

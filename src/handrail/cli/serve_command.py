@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from handrail.agents.voice.text_model_adapter import TextModelAdapter
-from handrail.app import Runtime, build_plan, open_agent, open_runtime, open_token_checker, open_voice
+from handrail.app import Runtime, build_plan, host_policy, open_agent, open_runtime, open_token_checker, open_voice
 from handrail.cli.model_lines import add_model_flag, load_model, offer_lines
 from handrail.cli.output import authors_speak_aside, count, warn
 from handrail.cli.project import current_settings, fresh_registry, with_reference_tools
@@ -203,7 +203,7 @@ async def _reloading(
 ) -> None:
     """Take in tools that change while the server runs; in production, or where an artifact is given, when somebody says so."""
     registry = runtime.registry
-    reloader = ToolReloader(runtime, registry.path, tell)
+    reloader = ToolReloader(runtime, registry.path, tell, lambda: host_policy(current_settings()))
     loop = asyncio.get_running_loop()
     if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
         loop.add_signal_handler(signal.SIGHUP, lambda: runtime.spawn(reloader.deploy()))

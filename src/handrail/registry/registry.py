@@ -44,7 +44,7 @@ class Registry:
         self._compiler = compiler
         self._locked = False
         self._tools_root: Path | None = None
-        self._host = NO_HOST_POLICY
+        self.host = NO_HOST_POLICY
         self.refused: Mapping[str, str] = {}
         """Tools that were left out because their handler changed since the build → what is told of them."""
 
@@ -74,7 +74,7 @@ class Registry:
         tools = None if tools_root is None else Path(tools_root).absolute()
         generation = _read(where, setting, validators, compiler, refused, tools, host)
         made = cls(where, generation, environment=setting, validators=validators, compiler=compiler)
-        made._tools_root, made._host = tools, host
+        made._tools_root, made.host = tools, host
         made.refused = refused or {}
         return made
 
@@ -127,15 +127,16 @@ class Registry:
         self.take(self.read_again())
         return self.generation
 
-    def read_again(self) -> Snapshot:
-        """The artifact as it is now, as a generation that nobody uses yet; `RegistryError` if it cannot be used."""
+    def read_again(self, host: HostPolicy | None = None) -> Snapshot:
+        """The artifact as it is now, as a generation that nobody uses yet; `RegistryError` if it cannot be used. `host` is what
+        this host says about it now, if that may have changed."""
         return _read(
             self._path,
             self._environment,
             self._validators,
             self._compiler,
             tools_root=self._tools_root,
-            host=self._host,
+            host=self.host if host is None else host,
         )
 
     def take(self, generation: Snapshot) -> None:
