@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from handrail.contract.errors import ErrorType, HandrailError, ToolError
     from handrail.contract.gates import AskPerson, Gate, GatedCall, Refuse
     from handrail.contract.intents import Intent, IntentType
+    from handrail.observe.tracing import trace_headers
     from handrail.picking import pick_tools
     from handrail.registry import Registry, Snapshot
     from handrail.runtime.context import Context
@@ -55,6 +56,7 @@ _HOMES = {
     "pick_tools": "handrail.picking",
     "service": "handrail.authoring.injection",
     "tool": "handrail.authoring.decorator",
+    "trace_headers": "handrail.observe.tracing",
 }
 
 __all__ = [
@@ -84,6 +86,7 @@ __all__ = [
     "pick_tools",
     "service",
     "tool",
+    "trace_headers",
 ]
 
 

@@ -35,7 +35,7 @@ from handrail.identity.config import check_secret
 from handrail.observe.audit import AuditLog
 from handrail.observe.metrics import Metrics
 from handrail.observe.redaction import compile_redactor
-from handrail.observe.tracing import tracing_of, tracing_or_none
+from handrail.observe.tracing import Tracing, tracing_of, tracing_or_none
 from handrail.observe.usage import UsageLog
 from handrail.picking import pick_tools
 from handrail.plugins import import_named
@@ -135,6 +135,8 @@ class Runtime(RuntimeCore):
         )
         if isinstance(self.metrics, Metrics):
             self.metrics.store_load = self.store.load
+            if isinstance(self.tracing, Tracing):
+                self.tracing.observe(self.metrics.numbers)
 
     async def open_session(
         self,

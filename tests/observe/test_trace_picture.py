@@ -16,6 +16,7 @@ EXPECTED = [
     (CONVERSATION, "calendar clashes"),
     (CONVERSATION, TURN),
     (CONVERSATION, TURN),
+    *[(CONVERSATION, TURN, "chat a-model")] * 5,
     (CONVERSATION, TURN, CALL),
     (CONVERSATION, TURN, CALL),
     (CONVERSATION, TURN, CALL, "calendar clashes"),

@@ -10,13 +10,29 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from tests.observe.otlp_receiver import Receiver, facts
 from tests.runtime.kit import FOUND, asked, confirmed, fails, reading
 from tests.server.kit import in_process, text_of
+from tests.server.voice.kit import on_the_line, voice_server
+from tests.server.voice.test_wiring import offline
 
+from handrail import trace_headers
+from handrail.mcp.server.options import McpOptions
+from handrail.observe.otel_metrics import INSTRUMENTS
 from handrail.observe.tracing import Tracing, tracing_of, tracing_or_none
 from handrail.runtime.pipeline import Pipeline
 from handrail.runtime.turns import Turns
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
+MCP_CLIENT = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+MCP_HEADERS = {
+    "Accept": "application/json, text/event-stream",
+    "MCP-Protocol-Version": "2026-07-28",
+    "Mcp-Method": "tools/call",
+    "Mcp-Name": "look",
+}
 TELLS = """
 async def execute(args, ctx):
     return {"ok": True, "data": {"results": [args["q"], ctx.trace_headers.get("traceparent", "")]}}
@@ -128,6 +144,43 @@ async def test_a_message_over_http_continues_the_trace_that_it_names(tmp_path, r
         assert given == [f"00-{TRACE}-{call.span_id.hex()}-01"], "a plain function is given the trace, too"
 
 
+async def test_mcp_and_voice_continue_the_trace_that_they_name_and_each_spoken_response_is_a_span(
+    tmp_path, receiver, tracing
+):
+    """`traceparent` in the headers of the WebSocket's request, in `_meta` of MCP, or in the headers of its request."""
+    parent = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+    agent = offline(tmp_path)
+    async with voice_server(tmp_path, agent=agent, mcp=McpOptions(), tracing=tracing) as server:
+        api = await server.open()
+        abilities = {"sound": False, "speaks": True, "recognises": True}
+        async with on_the_line(api, rate=0, abilities=abilities, additional_headers=parent) as client:
+            await client.send("text", id="m1", text='call look {"q": "x"}', spoken=True)
+            told = await client.message("speak", kind="answer")
+            await client.send("spoken", id=told["id"], completed=True)
+            await client.message("turn_done")
+            await client.send("end")
+            await client.closed()
+        (turn,), (call,) = receiver.named("invoke_agent"), receiver.named("execute_tool look")
+        assert (turn.trace_id.hex(), turn.parent_span_id.hex()) == (TRACE, PARENT)
+        asking, answering = (span for span in receiver.spans if span.name == "chat play")
+        assert {call.parent_span_id, asking.parent_span_id, answering.parent_span_id} == {turn.span_id}
+        reasons = [facts(span)["gen_ai.response.finish_reasons"].values[0].string_value for span in (asking, answering)]
+        assert reasons == ["tool_calls", "stop"]
+        assert asking.start_time_unix_nano <= asking.end_time_unix_nano <= call.end_time_unix_nano
+        assert call.end_time_unix_nano <= answering.end_time_unix_nano
+        for meta, headers in ((parent, {}), ({}, parent)):
+            receiver.spans.clear()
+            body = {"name": "look", "arguments": {"q": f"{headers}"}, "_meta": {**MCP_CLIENT, **meta}}
+            answered = await server.client.post(
+                "/mcp",
+                json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": body},
+                headers={**api.headers, **MCP_HEADERS, **headers},
+            )
+            assert answered.json()["result"]["structuredContent"], answered.text
+            (called,) = receiver.named("execute_tool look")
+            assert called.trace_id.hex() == TRACE
+
+
 async def test_what_the_environment_names_is_sent_and_the_durations_are_a_histogram(make_tools, receiver, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
     monkeypatch.setenv("OTEL_SERVICE_NAME", "shop")
@@ -143,6 +196,32 @@ async def test_what_the_environment_names_is_sent_and_the_durations_are_a_histog
     assert durations.unit == "s"
     counted = {facts(point).get("error.type"): point.count for point in durations.histogram.data_points}
     assert counted == {None: 1, "VALIDATION": 1}
+    told = {
+        one.name: (one.sum if one.HasField("sum") else one.gauge).data_points
+        for one in receiver.metrics
+        if one != durations
+    }
+    calls, errors = told["handrail.tool.calls"], told["handrail.tool.errors"]
+    assert [(facts(point), point.as_int) for point in calls] == [({"gen_ai.tool.name": "look"}, 2)]
+    assert [facts(point)["error.type"] for point in errors] == ["VALIDATION"]
+    assert told["handrail.session.turns"][0].as_int == 1
+    assert {instrument.name for instrument in INSTRUMENTS} <= set(told)
+
+
+async def test_metrics_are_sent_where_traces_are_not(make_tools, receiver, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+    named = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_TRACES_EXPORTER": "none"}
+    async with make_tools({"look": (reading(), FOUND)}) as world:
+        runtime = world.runtime(tracing=tracing_of(named))
+        session = await runtime.open_session()
+        assert (await session.call("look", {"q": "a"})).ok
+        await runtime.close()
+    assert receiver.spans == []
+    assert {"gen_ai.execute_tool.duration", "handrail.tool.calls"} <= {one.name for one in receiver.metrics}
+
+
+def test_where_nothing_is_traced_a_service_has_no_header_to_send():
+    assert trace_headers() == {}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +230,12 @@ async def test_what_the_environment_names_is_sent_and_the_durations_are_a_histog
         {},
         {"OTEL_SERVICE_NAME": "shop"},
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"},
-        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"},
+        {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+            "OTEL_TRACES_EXPORTER": "none",
+            "OTEL_METRICS_EXPORTER": "none",
+        },
+        {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://127.0.0.1:1", "OTEL_METRICS_EXPORTER": "none"},
     ],
 )
 def test_where_nothing_is_to_be_sent_there_is_no_tracing(environment):

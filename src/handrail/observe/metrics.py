@@ -303,6 +303,10 @@ class Metrics:
     def to_json(self) -> dict[str, Any]:
         """The shape of the seeds, with tools and sessions beside it. Durations are milliseconds."""
         self.fold()
+        return {**self.numbers(), "warnings": self.warnings()}
+
+    def numbers(self) -> dict[str, Any]:
+        """The same without warnings, as it was counted last. It changes nothing, so any thread may ask."""
         tools = sorted(self._tools.items())
         return {
             "responseSizes": {name: percentiles(tool.latest(tool.sizes)) for name, tool in tools},
@@ -328,7 +332,6 @@ class Metrics:
             },
             "turnToolTime": {mode: times.to_dict() for mode, times in sorted(self._turn_times.items())},
             "sessions": self._session_facts(),
-            "warnings": self.warnings(),
         }
 
     def warnings(self) -> list[str]:
@@ -435,7 +438,7 @@ class Metrics:
     def _loop_detection(self) -> dict[str, int]:
         return {
             "activeSessions": len(self._open),
-            "totalTurnsTracked": sum(session.turns for session in self._open.values()),
+            "totalTurnsTracked": sum(session.turns for session in list(self._open.values())),
         }
 
     def _session_facts(self) -> dict[str, Any]:
@@ -447,7 +450,7 @@ class Metrics:
             "calls": self._session_calls,
             "turns": self._session_turns,
             "active": {name: session.to_dict(now) for name, session in newest},
-            "recent": {name: session.to_dict(now) for name, session in self._closed},
+            "recent": {name: session.to_dict(now) for name, session in list(self._closed)},
         }
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.ports import CallFacts, ChatOutcome
+from handrail.observe.otel_metrics import observe
 
 _SCOPE = "handrail"
 _LOG = logging.getLogger("handrail.tracing")
@@ -31,7 +32,8 @@ class Tracing:
         self._context = import_module("opentelemetry.context")
         self._tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
         self._error = trace.Status(trace.StatusCode.ERROR)
-        meter = import_module("opentelemetry.metrics").get_meter(_SCOPE, meter_provider=meter_provider)
+        self._metrics = import_module("opentelemetry.metrics")
+        self._meter = meter = self._metrics.get_meter(_SCOPE, meter_provider=meter_provider)
         self._durations = meter.create_histogram(
             "gen_ai.execute_tool.duration",
             unit="s",
@@ -39,6 +41,10 @@ class Tracing:
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
         self._owned = owned
+
+    def observe(self, numbers: Callable[[], Mapping[str, Any]]) -> None:
+        """Send what `/metrics` tells, too. `numbers` is asked by a thread of the SDK."""
+        observe(self._meter, self._metrics.Observation, numbers)
 
     # ----------------------------------------------------------------------------------------------------- turns
     def begin_turn(self, session_id: str, turn: int, mode: str) -> object:
@@ -98,12 +104,13 @@ class Tracing:
         self._trace.get_current_span().set_attribute("handrail.gate", gate)
 
     # ---------------------------------------------------------------------------------------------------- models
-    def begin_chat(self, parent: Any, provider: str, model: str) -> object:
+    def begin_chat(self, parent: Any, provider: str, model: str, *, began: int | None = None) -> object:
         """The span of one request to a model, under that of its turn."""
         return self._tracer.start_span(
             f"chat {model}",
             context=None if parent is None else self._trace.set_span_in_context(parent),
             kind=self._trace.SpanKind.CLIENT,
+            start_time=began,
             attributes={
                 "gen_ai.operation.name": "chat",
                 "gen_ai.provider.name": provider,
@@ -111,7 +118,7 @@ class Tracing:
             },
         )
 
-    def end_chat(self, span: Any, outcome: ChatOutcome) -> None:
+    def end_chat(self, span: Any, outcome: ChatOutcome, *, ended: int | None = None) -> None:
         if outcome.input_tokens or outcome.output_tokens:
             span.set_attribute("gen_ai.usage.input_tokens", outcome.input_tokens)
             span.set_attribute("gen_ai.usage.output_tokens", outcome.output_tokens)
@@ -120,7 +127,7 @@ class Tracing:
         if outcome.error is not None:
             span.set_attribute("error.type", outcome.error)
             span.set_status(self._error)
-        span.end()
+        span.end(ended)
 
     # --------------------------------------------------------------------------------------------------- context
     @contextmanager
@@ -134,9 +141,7 @@ class Tracing:
 
     def headers(self) -> dict[str, str]:
         """What a request to a service carries, so that it belongs to the current trace."""
-        carrier: dict[str, str] = {}
-        self._propagate.inject(carrier)
-        return carrier
+        return trace_headers()
 
     def close(self) -> None:
         """Send what waits, and stop the providers that were made here."""
@@ -171,6 +176,16 @@ class ToolSpan:
         self.span.set_status(self._error)
 
 
+def trace_headers() -> dict[str, str]:
+    """What a service adds to the headers of a request, so that it belongs to the trace of the call that it works for; empty
+    without tracing. In a thread of one's own, the context has to be copied there (`contextvars`)."""
+    propagate = sys.modules.get("opentelemetry.propagate")
+    carrier: dict[str, str] = {}
+    if propagate is not None:
+        propagate.inject(carrier)
+    return carrier
+
+
 def tracing_or_none() -> Tracing | None:
     """Tracing for a host that has configured an SDK; None if it has not. Nothing is imported to find out."""
     trace = sys.modules.get("opentelemetry.trace")
@@ -180,33 +195,40 @@ def tracing_or_none() -> Tracing | None:
 
 
 def tracing_of(environment: Mapping[str, str]) -> Tracing | None:
-    """Tracing as `OTEL_*` describes it, sent by OTLP over HTTP; None if they name no endpoint, or the packages are missing."""
-    named = [
-        environment.get(name, "") for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-    ]
+    """Traces and metrics as `OTEL_*` describes them, sent by OTLP over HTTP, each unless its exporter is `none`. None if there is
+    no endpoint for either, or the packages are missing."""
     is_off = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    exporter = environment.get("OTEL_TRACES_EXPORTER", "otlp").strip().lower()
-    if is_off or not any(named) or exporter == "none":
+    traced, measured = (not is_off and _is_sent(environment, signal) for signal in ("TRACES", "METRICS"))
+    if not (traced or measured):
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415  # an extra
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+        from opentelemetry.metrics import NoOpMeterProvider  # noqa: PLC0415
         from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+        from opentelemetry.trace import NoOpTracerProvider  # noqa: PLC0415
     except ImportError:
         _LOG.warning(
             "OTEL_EXPORTER_OTLP_ENDPOINT is set, but nothing is traced: "
             'tracing needs the extra "otel"; run `pip install "handrail[otel]"`.'
         )
         return None
-    spans = TracerProvider(shutdown_on_exit=False)
-    spans.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    owned: tuple[Any, ...] = (spans,)
-    numbers = None
-    if environment.get("OTEL_METRICS_EXPORTER", "otlp").strip().lower() != "none":
-        reader = PeriodicExportingMetricReader(OTLPMetricExporter())
-        numbers = MeterProvider([reader], shutdown_on_exit=False)
-        owned = (spans, numbers)
-    return Tracing(spans, numbers, owned)
+    owned: list[Any] = []
+    spans: Any = NoOpTracerProvider()
+    if traced:
+        spans = TracerProvider(shutdown_on_exit=False)
+        spans.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        owned.append(spans)
+    numbers: Any = NoOpMeterProvider()
+    if measured:
+        numbers = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], shutdown_on_exit=False)
+        owned.append(numbers)
+    return Tracing(spans, numbers, tuple(owned))
+
+
+def _is_sent(environment: Mapping[str, str], signal: str) -> bool:
+    named = [environment.get(f"OTEL_EXPORTER_OTLP_{part}ENDPOINT", "") for part in ("", f"{signal}_")]
+    return any(named) and environment.get(f"OTEL_{signal}_EXPORTER", "otlp").strip().lower() != "none"

@@ -254,6 +254,7 @@ class RuntimeCore:
             await self.services.close()
             self._closing = False
             if self.tracing is not None:
+                self.metrics.fold()
                 await asyncio.to_thread(self.tracing.close)  # it may wait for a collector
 
     def running_calls(self) -> list[str]:

@@ -21,6 +21,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
+from handrail import trace_headers
 from handrail.errors import ConfigError, ErrorType, ToolError
 from handrail_reference.services.calendar.remote import Line, Maybe, RemoteThreads, bounded, is_certain, transient
 from handrail_reference.services.meetings import Meeting
@@ -175,7 +176,8 @@ class ZoomMeetings:
         return await self._threads.run(lambda line: self._request(line, method, path, body))
 
     def _request(self, line: Line, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, Any]:
-        headers = {"Authorization": f"Bearer {self._access_token(line)}", "Content-Type": "application/json"}
+        login = {"Authorization": f"Bearer {self._access_token(line)}", "Content-Type": "application/json"}
+        headers = {**trace_headers(), **login}
         status, answer = self._exchange(
             line, method, f"{self._api}{path}", None if body is None else json.dumps(body), headers
         )

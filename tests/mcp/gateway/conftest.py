@@ -129,11 +129,12 @@ async def governed(
     environment: dict[str, str] | None = None,
     mode: str = "text",
     policy: dict[str, Any] | None = None,
+    tracing: Any = None,
 ) -> AsyncIterator[Governed]:
     configs = upstream_configs(servers) if pinned else await pin(project, servers, environment)
     registry = build_project(project, configs)
     gateway = Gateway(configs, environment=environment or {}, project=project, clock=SystemClock())
-    runtime = Runtime(registry, store=store, capabilities={"mcp_servers": gateway}, policy=policy)
+    runtime = Runtime(registry, store=store, capabilities={"mcp_servers": gateway}, policy=policy, tracing=tracing)
     try:
         session = await runtime.open_session(user="ana", mode=mode)  # type: ignore[arg-type]
         yield Governed(runtime, gateway, session, registry)

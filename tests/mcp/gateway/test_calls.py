@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 from tests.mcp.gateway.conftest import LOOK, NOTE, Scripted, free, governed
 
 from handrail.app import SystemClock
 from handrail.authoring.mcp.imported import definition_of, effects_of
 from handrail.authoring.mcp.server_config import upstream_config
+from handrail.observe.tracing import Tracing
 
 
 async def test_a_call_goes_through_the_pipeline_and_its_output_is_marked_as_external(
@@ -57,6 +59,17 @@ async def test_a_writing_call_carries_its_key_and_a_duplicate_does_not_reach_the
         assert second["meta"]["replayed"] is True
         (made,) = scripted.calls()
         assert made["meta"]["handrail/idempotencyKey"]
+        assert "traceparent" not in made["meta"]
+
+
+async def test_a_traced_call_hands_its_trace_to_the_server(tmp_path: Path, scripted: Scripted) -> None:
+    tracing = Tracing(TracerProvider())
+    async with governed(tmp_path, {"box": free(scripted)}, tracing=tracing) as box:
+        assert (await box.call("box_note", {"text": "x"}))["ok"]
+        assert box.session.turn is not None
+        trace = box.session.turn.span.get_span_context().trace_id  # type: ignore[attr-defined]
+        (made,) = scripted.calls()
+        assert made["meta"]["traceparent"].startswith(f"00-{trace:032x}-")
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from handrail.agents.voice.host_port import (
     VoicePolicy,
     taken_over,
 )
+from handrail.agents.voice.response_spans import ResponseSpans
 from handrail.agents.voice.spoken import Recogniser
 from handrail.agents.voice.state.events_and_effects import (
     AnswerRecognised,
@@ -174,6 +175,8 @@ class VoiceSession:
         self._due: dict[Timer, float] = {}
         """The reducer's timers as they were when the handles were made."""
         self._tasks: set[asyncio.Task[None]] = set()
+        tracing = runtime.tracing
+        self._responses = ResponseSpans(tracing, model.provider, model.name) if tracing is not None else None
         self._chunks = 0
         self._last_frame = b""
         self._same_frames = 0
@@ -314,6 +317,9 @@ class VoiceSession:
     def _take(self, event: LiveEvent) -> None:
         """Something of the model."""
         reducer, now = self.reducer, self._loop.time()
+        if self._responses is not None:
+            turn = reducer.turns.current
+            self._responses.see(event, turn.input_id if turn is not None else "")
         try:
             if type(event) is AudioOut:
                 self._carry_out(reducer.apply_sound(event, now))
@@ -425,8 +431,12 @@ class VoiceSession:
             case StoreTurn(turn, before):
                 attached_as = self._attached_as
                 number = await attached_as.begin_turn(turn.input_id)
+                if self._responses is not None and session.turn is not None:
+                    self._responses.stored(turn.input_id, session.turn.span)
                 self._report(TurnStored(turn, number, before, replaced=not attached_as.is_current))
             case EndTurn(turn):
+                if self._responses is not None:
+                    self._responses.stored(turn.input_id, None)
                 # Otherwise a later turn has ended it for the runtime.
                 if self.reducer.turns.current is turn:
                     await self._attached_as.end_turn()
@@ -541,6 +551,8 @@ class VoiceSession:
                 await self.settled()
         except TimeoutError:
             _LOG.warning("A voice conversation ended before all of it was stored")
+        if self._responses is not None:
+            self._responses.close()
         # Not before everything was sent: what was answered by then is known to the model.
         self._conversation.unacknowledged.left()
         await self._let_go()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
 from mcp.server.caching import CacheHint
@@ -53,6 +53,7 @@ from handrail.runtime.core import RuntimeCore
 
 _PAGE = 2_000
 _MAX_CONNECTIONS = 1_000
+_TRACE_CONTEXT = ("traceparent", "tracestate", "baggage")
 _HINTS = {
     method: CacheHint(ttl_ms=0, scope="private")
     for method in (
@@ -157,10 +158,11 @@ class McpEndpoint:
         return tool.parameters if tool is not None else None
 
     async def _call_tool(self, ctx: RequestContext, params: CallToolRequestParams) -> dict[str, Any]:
-        who = self._transport.principal(ctx)
+        who, tracing = self._transport.principal(ctx), self._runtime.tracing
         written = ctx.request.scope.get(WRITTEN_ARGUMENTS) if ctx.request is not None else None
         args = params.arguments or {} if written is None else written
-        outcome = await self._run(ctx, who, "tools/call", params.name, args)
+        with tracing.received(_trace_context(ctx)) if tracing is not None else nullcontext():
+            outcome = await self._run(ctx, who, "tools/call", params.name, args)
         if isinstance(outcome, InterimResult):
             return outcome.result
         response = outcome.response
@@ -358,3 +360,11 @@ def _start_of(params: PaginatedRequestParams | None, length: int) -> int:
     if not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= len(str(length)) and int(cursor) < length):
         raise MCPError(code=INVALID_PARAMS, message="That cursor is none of this list.")
     return int(cursor)
+
+
+def _trace_context(ctx: RequestContext) -> dict[str, str]:
+    """The trace that a request names: in `_meta`, as MCP does by every transport, or in the headers of its HTTP request."""
+    headers = {} if ctx.request is None else ctx.request.headers
+    named = {name: value for name in _TRACE_CONTEXT if isinstance(value := headers.get(name), str)}
+    told = {name: value for name in _TRACE_CONTEXT if isinstance(value := (ctx.meta or {}).get(name), str)}
+    return {**named, **told}

@@ -22,6 +22,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from struct import Struct
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -78,6 +79,8 @@ class ClientSocket:
         self.abilities = Abilities()
         self.rate = 0
         """Of the audio that the client sends; 0 if it sends none."""
+        self._context = copy_context()
+        """Of the request: what its messages begin belongs to its trace."""
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is gone."""
         self._loop = asyncio.get_running_loop()
@@ -311,7 +314,7 @@ class ClientSocket:
             return
         self._tasks.append(message)
         if self._worker is None:
-            self._worker = self._loop.create_task(self._work())
+            self._worker = self._loop.create_task(self._work(), context=self._context)
 
     async def _work(self) -> None:
         try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
+from handrail import trace_headers
 from handrail.errors import ConfigError, ErrorType, ToolError
 from handrail_reference.services.calendar.remote import Line, Maybe, RemoteThreads, bounded, is_certain, transient
 
@@ -127,7 +128,7 @@ class CalDavClient:
         line.uses(lambda: _sockets(client))
         is_usable = True
         try:
-            found = client.request(url, method, body, headers)
+            found = client.request(url, method, body, {**trace_headers(), **headers})
             rows = None
             if found.status == 207:
                 if found.tree is None or found.tree.tag != "{DAV:}multistatus":

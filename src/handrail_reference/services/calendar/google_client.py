@@ -9,6 +9,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from handrail import trace_headers
 from handrail.errors import ConfigError, ErrorType, ToolError
 from handrail_reference.services.calendar.port import Caller
 from handrail_reference.services.calendar.remote import Line, Maybe, RemoteThreads, bounded, is_certain, transient
@@ -123,6 +124,7 @@ class GoogleClient:
         from googleapiclient.http import httplib2  # noqa: PLC0415
 
         self._sign(request, credentials)
+        request.headers.update(trace_headers())
         if etag:
             request.headers["If-Match"] = f'"{etag}"'
         http = self._http()

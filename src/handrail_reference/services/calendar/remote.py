@@ -7,6 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
@@ -90,7 +91,8 @@ class RemoteThreads:
             raise overloaded()
         self._waiting += 1
         line = Line()
-        submitted = self._pool.submit(work, line)
+        # In the context of the call, so that requests belong to its trace.
+        submitted = self._pool.submit(copy_context().run, work, line)
         try:
             future = asyncio.wrap_future(submitted)
             future.add_done_callback(_seen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from handrail import trace_headers
 from handrail.errors import missing_extra
 from handrail_reference.services.images.card import Size
 from handrail_reference.services.images.engine import Drawing, as_png, failed_request, refused_prompt
@@ -58,7 +59,9 @@ class GeminiEngine:
     async def _ask(self, prompt: str, size: Size) -> Any:
         types = self._types
         config = types.GenerateContentConfig(
-            response_modalities=["IMAGE"], image_config=types.ImageConfig(aspect_ratio=RATIOS[size])
+            response_modalities=["IMAGE"],
+            image_config=types.ImageConfig(aspect_ratio=RATIOS[size]),
+            http_options=types.HttpOptions(headers=trace_headers()),
         )
         try:
             return await self._client.aio.models.generate_content(model=self._model, contents=prompt, config=config)

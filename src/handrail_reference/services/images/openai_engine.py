@@ -6,6 +6,7 @@ import base64
 import binascii
 from typing import Any
 
+from handrail import trace_headers
 from handrail.errors import missing_extra
 from handrail_reference.services.images.card import Size
 from handrail_reference.services.images.engine import Drawing, as_png, failed_request, refused_prompt
@@ -32,7 +33,12 @@ class OpenAIEngine:
         sdk = self._sdk
         try:
             answer = await self._client.images.generate(
-                model=self._model, prompt=prompt, size=SIZES[size], n=count, output_format="png"
+                model=self._model,
+                prompt=prompt,
+                size=SIZES[size],
+                n=count,
+                output_format="png",
+                extra_headers=trace_headers(),
             )
             found = [base64.b64decode(one.b64_json or "", validate=True) for one in answer.data or ()]
         except sdk.APIStatusError as error:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -57,7 +60,9 @@ class VoiceEndpoint:
             return
         await receive()  # the wish to connect
         await send({"type": "websocket.accept", "subprotocol": PROTOCOL, "headers": []})
-        client = scope.get("client")
-        caller = ClientSocket(pipe, admission, str(scope["path_params"]["session"]), str(client[0]) if client else "")
+        client, tracing = scope.get("client"), self._context.sessions.runtime.tracing
+        address, session = str(client[0]) if client else "", str(scope["path_params"]["session"])
+        with tracing.received(Headers(scope=scope)) if tracing is not None else nullcontext():
+            caller = ClientSocket(pipe, admission, session, address)
         pipe.attach(caller)
         await caller.over
