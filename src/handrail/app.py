@@ -42,7 +42,7 @@ from handrail.plugins import import_named
 from handrail.providers import as_meant
 from handrail.registry import Registry
 from handrail.registry.artifact import read_artifact
-from handrail.registry.host_policy import HostPolicy, unknown_role
+from handrail.registry.host_policy import HostPolicy, roles_of_entries, unknown_role
 from handrail.runtime.capabilities import PerCall, built_in
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.gates import checked_gates
@@ -328,11 +328,12 @@ def known_roles(settings: Settings) -> frozenset[str]:
         entries = read_artifact(settings.artifact_path).entries
     except ArtifactError:
         return frozenset()
-    return frozenset(role for entry in entries for role in entry.get("permissions", {}).get("roles", ()))
+    return roles_of_entries(entries)
 
 
-def open_token_checker(settings: Settings) -> TokenChecker | None:
-    """What checks signed tokens of users, as `[identity]` says; None if it says nothing. `ConfigError` if it cannot be used."""
+def open_token_checker(settings: Settings, registry: Registry | None = None) -> TokenChecker | None:
+    """What checks signed tokens of users, as `[identity]` says; None if it says nothing. `ConfigError` if it cannot be used. A
+    server gives its registry: new tools may name new roles."""
     if not (settings.identity_jwks or settings.identity_secret):
         return None
     from handrail.identity.tokens import TokenChecker, TokenRules, is_address  # noqa: PLC0415  # only servers check tokens
@@ -351,7 +352,9 @@ def open_token_checker(settings: Settings) -> TokenChecker | None:
         leeway_seconds=settings.identity_leeway_seconds,
         cache_seconds=settings.identity_cache_seconds,
     )
-    return TokenChecker(rules, roles=known_roles(settings))
+    if rules.jwks and not is_address(rules.jwks) and not Path(rules.jwks).is_file():
+        raise ConfigError(f'"jwks" in [identity] names "{jwks}", which is no file; no token could be checked.')
+    return TokenChecker(rules, roles=registry.roles if registry is not None else partial(known_roles, settings))
 
 
 def check_roles(settings: Settings, roles: Iterable[str]) -> None:

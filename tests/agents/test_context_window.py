@@ -35,6 +35,14 @@ def words(request):
         ("gemini", "models/gemini-2.5-flash", 1_048_576),
         ("gemini-live", "gemini-live-2.5-flash-preview", 128_000),
         ("anthropic", "claude-sonnet-4-5", 200_000),
+        ("openai-chat", "gpt-4-1106-preview", 128_000),
+        ("openai-chat", "gpt-4-0125-preview", 128_000),
+        ("openai-chat", "gpt-4-turbo", 128_000),
+        ("openai-chat", "o1-mini-2024-09-12", 128_000),
+        ("openai-chat", "chatgpt-4o-latest", 128_000),
+        ("openai-chat", "ft:gpt-4.1-mini:acme:support:abc123", 1_047_576),
+        ("gemini", "gemini-flash-latest", 1_048_576),
+        ("gemini", "gemini-flash-lite-latest", 1_048_576),
         ("ollama", "qwen3", None),
         ("openai-chat", "a-model-of-my-own", None),
         ("nobody", "gpt-4o", None),
@@ -42,6 +50,13 @@ def words(request):
 )
 def test_the_longest_name_in_the_table_counts_and_what_is_not_known_is_not_guessed(provider, model, window):
     assert context_window(provider, model) == window
+
+
+def test_a_window_that_is_not_known_is_said_once(caplog):
+    for _ in range(3):
+        assert context_window("openai-chat", "a-model-that-nobody-knows") is None
+    (said,) = (one.getMessage() for one in caplog.records if "a-model-that-nobody-knows" in one.getMessage())
+    assert "set `context_window` in [agent] or [voice]" in said
 
 
 def test_every_vendor_that_sells_models_is_in_the_table_with_a_source():

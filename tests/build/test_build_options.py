@@ -56,6 +56,25 @@ def test_strict_turns_a_warning_into_a_failure_that_writes_nothing(workshop, run
     assert "[voice-latency]" in errors
 
 
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('[versions.{name}]\ndefault = "9"\n', 'names version "9"'),
+        ('[versions.nobody]\ndefault = "1"\n', "which there is not"),
+    ],
+)
+def test_a_rule_for_a_version_that_is_missing_stops_the_build(workshop, run, lines, words):
+    workshop.new()
+    assert run()[0] == 0
+    (entry,) = json.loads(workshop.artifact.read_bytes())["tools"]
+    workshop.artifact.unlink()
+    (workshop.root / "handrail.toml").write_text(lines.format(name=entry["toolId"]), "utf-8")
+    code, _, errors = run()
+    assert code == 2
+    assert words in errors
+    assert not workshop.artifact.exists()
+
+
 def test_a_build_is_logged_with_its_commit_and_the_names_of_its_tools(workshop, run, caplog):
     caplog.set_level(logging.INFO, "handrail.build")
     workshop.new()

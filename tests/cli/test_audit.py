@@ -302,6 +302,14 @@ def test_the_tail_shows_checkpoints_only_when_it_is_asked_to(built, handrail):
     assert len(handrail("audit", "tail", "-n", "1").out.splitlines()) == 1
 
 
+@pytest.mark.parametrize("words", [("show", ""), ("show", "--tool", " ")])
+def test_an_empty_name_is_no_name(built, handrail, words):
+    handrail("call", "count_words", "--args", '{"text": 3}')
+    code, output, errors = handrail("audit", *words)
+    assert (code, output) == (2, "")
+    assert "is empty; name one, or leave it out" in errors
+
+
 def test_a_call_is_shown_with_what_was_sent_and_which_validator_judged(built, handrail):
     done = handrail("call", "count_words", "--args", '{"text": 3}', "--json")
     assert done.code == 1

@@ -14,12 +14,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
-from tests.runtime.kit import FOUND, reading
+from tests.runtime.kit import FOUND, Tools, reading
 from tests.server.kit import bearer, in_process
 
+from handrail.app import open_token_checker
+from handrail.cli.doctor_command import _identity
 from handrail.contract.errors import ConfigError
 from handrail.identity.tokens import TokenChecker, TokenNotBelieved, TokenRules
 from handrail.server.keys import token_keys
+from handrail.settings import Settings, load_settings
 
 NOW = 1_800_000_000.0
 ISSUER, AUDIENCE = "https://id.example", "handrail"
@@ -56,7 +59,7 @@ def jwks(tmp_path):
 
 def checker(jwks, clock=None, roles=(), **changes):
     rules = {"issuer": ISSUER, "audience": AUDIENCE, "jwks": str(jwks), **changes}
-    return TokenChecker(TokenRules(**rules), roles=roles, now=clock or Clock())
+    return TokenChecker(TokenRules(**rules), roles=lambda: roles, now=clock or Clock())
 
 
 async def refused(check, text) -> str:
@@ -220,6 +223,51 @@ def test_settings_that_cannot_be_used_are_one_sentence(jwks, changes, words):
 
 
 TOOLS = {"look": (reading(), FOUND), "for_managers": (reading(permissions={"roles": ["manager"]}), FOUND)}
+
+
+async def test_a_role_that_new_tools_name_counts_at_once(tmp_path, jwks):
+    tools = Tools(tmp_path / "project")
+    tools.write({"look": (reading(permissions={"roles": ["manager"]}), FOUND)})
+    registry = tools.build()
+    settings = Settings(
+        project=jwks.parent, identity_jwks=jwks.name, identity_issuer=ISSUER, identity_audience=AUDIENCE
+    )
+    check = open_token_checker(settings, registry)
+    text = token(exp=time.time() + 600, roles=["manager", "auditor"])
+    assert (await check.check(text)).roles == ("manager",)
+    tools.write({"books": (reading(permissions={"roles": ["auditor"]}), FOUND)})
+    tools.rebuild()
+    registry.take(registry.read_again())
+    assert (await check.check(text)).roles == ("auditor", "manager")
+
+
+def test_a_file_of_keys_that_is_not_there_stops_the_start(tmp_path):
+    settings = Settings(project=tmp_path, identity_jwks="keys.json", identity_issuer=ISSUER, identity_audience=AUDIENCE)
+    with pytest.raises(ConfigError, match="which is no file"):
+        open_token_checker(settings)
+
+
+@pytest.mark.parametrize(
+    ("lines", "keys", "words"),
+    [
+        ('algorithms = ["none"]\njwks = "keys.json"', '{"keys": [{}]}', '"algorithms" in [identity] has "none"'),
+        ('jwks = "http://127.0.0.1/keys"', None, "not both"),
+        ('jwks = "keys.json"', None, "which is no file"),
+        ('jwks = "keys.json"', '{"keys": []}', "has no keys"),
+        ('jwks = "keys.json"', "[", "cannot be read as a set of keys"),
+        ("", None, "names neither"),
+    ],
+)
+def test_doctor_finds_what_keeps_tokens_from_being_checked(tmp_path, lines, keys, words):
+    (tmp_path / "handrail.toml").write_text(
+        f'[identity]\nissuer = "{ISSUER}"\naudience = "{AUDIENCE}"\n{lines}\n', "utf-8"
+    )
+    if keys is not None:
+        (tmp_path / "keys.json").write_text(keys, "utf-8")
+    environment = {"HANDRAIL_IDENTITY_SECRET": "s" * 40} if "http://" in lines else {}
+    (found,) = _identity(load_settings(tmp_path, environment))
+    assert (found.name, found.ok) == ("identity", False)
+    assert words in found.message
 
 
 async def test_a_server_takes_a_token_in_the_place_of_a_key(tmp_path, jwks):

@@ -137,6 +137,8 @@ def test_to_tighten_is_free(make_tools, tool, table):
         ({"look": {"reason": 5}}, '"reason" in [policy.tools.look] must be text'),
         ({"look": {"confirmation_when": "args.q =="}}, "is not CEL"),
         ({"look": {"confirmation_when": "arg.q == 1"}}, 'Did you mean "args"?'),
+        ({"look": {"confirmation_when": "args.qq == 'b'"}}, '"args.qq", which there is not. Did you mean "args.q"?'),
+        ({"look": {"confirmation_when": "user.signed == true"}}, '"user.signed", which there is not.'),
         ({"look": {"roles": ["manger"]}}, 'no role "manger", which [policy.tools.look] names; did you mean "manager"?'),
         ({"look": []}, "[policy.tools.look] must be a table."),
     ],

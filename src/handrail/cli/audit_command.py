@@ -115,6 +115,9 @@ def _show(path: Path, options: Namespace) -> int:
         raise UsageError("Name the call once: as CALL, or with --call.")
     wanted = {name: getattr(options, name) for name in ("session", "call", "tool", "event")}
     wanted["call"] = options.of_call if options.call is None else options.call
+    for name, value in wanted.items():
+        if value is not None and not value.strip():
+            raise UsageError(f"The {name} is empty; name one, or leave it out.")
     with _Words(options) as words:
         found = _print_events(words.of(read_events(path, **wanted, limit=options.limit)), options)
     if not found and options.limit != 0:

@@ -23,6 +23,7 @@ from handrail.contract.errors import HandrailError, UsageError
 from handrail.providers.adapted import RENAMED
 from handrail.registry.artifact import read_artifact
 from handrail.registry.registry import environment_from
+from handrail.registry.version_rules import VersionRules, check_rules
 
 _LOG = logging.getLogger("handrail.build")
 EXAMPLES = """examples:
@@ -54,13 +55,21 @@ def run(options: Namespace) -> int:
         raise UsageError("--watch goes with neither --check nor --json.")
     if options.watch and environment_from(os.environ.get("HANDRAIL_ENV")) == "production":
         raise UsageError("--watch is for development; HANDRAIL_ENV is production.")
-    plan = build_plan(current_settings(), options.directory, options.output)
-    return _watch(plan, options) if options.watch else _once(plan, options)
+    settings = current_settings()
+    plan = build_plan(settings, options.directory, options.output)
+    if options.watch:
+        return _watch(plan, options)
+    return _once(plan, options, settings.versions if options.directory is None else {})
 
 
-def _once(plan: BuildPlan, options: Namespace) -> int:
+def _once(plan: BuildPlan, options: Namespace, rules: Mapping[str, VersionRules] | None = None) -> int:
     with authors_speak_aside():
         result = build(plan, None if options.json else progress_for("building"))
+    if not result.errors:
+        versions: dict[str, list[str]] = {}
+        for entry in result.entries:
+            versions.setdefault(entry["toolId"], []).append(entry["version"])
+        check_rules(rules or {}, versions)  # what no server could start with is not written
     broken = _breaking(result, options.against)
     failed = bool(result.errors or broken or (options.strict and result.warnings))
     written = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import sqlite3
@@ -22,6 +23,7 @@ from handrail.app import (
     has_store,
     live_missing,
     open_registry,
+    open_token_checker,
     own_capabilities,
     service_factory,
     store_url,
@@ -98,6 +100,7 @@ def _checks() -> Iterator[Check]:
     yield _folder(settings)
     yield from _store_age(settings)
     yield _audit_key(settings)
+    yield from _identity(settings)
     yield from _connections(settings)
     needed: dict[str, str] = {}
     yield from _project_checks(settings, needed)
@@ -310,6 +313,30 @@ def _audit_key(settings: Settings) -> Check:
     if audit_key(settings) is None:
         return Check("audit key", True, "no key: HANDRAIL_AUDIT_KEY lets `handrail audit verify` find hashes made anew")
     return Check("audit key", True, "hashes are keyed")
+
+
+def _identity(settings: Settings) -> Iterator[Check]:
+    """What a server needs before it believes a token: rules that can be used, and keys that can be read."""
+    if not any(
+        getattr(settings, f"identity_{name}") for name in ("jwks", "secret", "issuer", "audience", "algorithms")
+    ):
+        return
+    try:
+        if open_token_checker(settings) is None:
+            yield Check("identity", False, "[identity] names neither `jwks` nor a secret (HANDRAIL_IDENTITY_SECRET)")
+            return
+        path = settings.project / settings.identity_jwks
+        if settings.identity_jwks and path.is_file() and not json.loads(path.read_bytes()).get("keys"):
+            yield Check("identity", False, f"{path.name} has no keys")
+            return
+    except HandrailError as error:
+        yield Check("identity", False, str(error))
+    except (OSError, ValueError, AttributeError):
+        yield Check("identity", False, f"{Path(settings.identity_jwks).name} cannot be read as a set of keys (JWKS)")
+    else:
+        yield Check(
+            "identity", True, f"tokens of {settings.identity_issuer} are checked; an address of keys was not asked"
+        )
 
 
 def _connections(settings: Settings) -> Iterator[Check]:

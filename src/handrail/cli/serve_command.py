@@ -103,7 +103,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
     if options.port is not None:
         limits = replace(limits, port=options.port)
     given = given_key(_key(options.key)) if options.key is not None else None
-    checker = open_token_checker(settings)
+    checker = open_token_checker(settings, registry)
     async with AsyncExitStack() as stack:
         socket = stack.enter_context(closing(bound(limits)))
         address = _address(limits.host, socket.getsockname()[1])

@@ -113,13 +113,13 @@ class TokenUser:
 
 
 class TokenChecker:
-    """Checks tokens by the rules of `[identity]`. `roles` are those that there are; without any, those of a token stay all."""
+    """Checks tokens by the rules of `[identity]`. `roles` says which there are now; without any, those of a token stay all."""
 
     def __init__(
         self,
         rules: TokenRules,
         *,
-        roles: Collection[str] = (),
+        roles: Callable[[], Collection[str]] = tuple,
         now: Callable[[], float] = time.time,  # noqa: TID251  # the times in tokens are those of the world
     ) -> None:
         try:
@@ -128,7 +128,7 @@ class TokenChecker:
             raise missing_extra("[identity]", "identity") from None
         self._jwt = jwt
         self._rules = rules
-        self._roles = frozenset(roles)
+        self._roles = roles
         self._now = now
         source = "" if rules.discovery else rules.jwks
         issuer = rules.issuer if rules.discovery else ""
@@ -216,7 +216,8 @@ class TokenChecker:
         """An issuer has roles for many programs; those that are none of this one's are left out."""
         named = value.split() if isinstance(value, str) else value if isinstance(value, list) else []
         texts = {role for role in named if isinstance(role, str)}
-        return tuple(sorted(texts & self._roles if self._roles else texts))[:_MAX_ROLES]
+        known = self._roles()
+        return tuple(sorted(texts.intersection(known) if known else texts))[:_MAX_ROLES]
 
 
 class IssuerKeys:

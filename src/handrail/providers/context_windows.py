@@ -1,18 +1,21 @@
 """How many tokens fit into one request of a model, by provider and name. The one table of it; [Models](docs/models.md) shows it.
 
 A row counts for every model whose name begins with its prefix, the longest prefix first; an empty one for every other model of
-the provider. A model that is not here has no known window: nothing is measured by a guess. `context_window` in `[agent]` and
-`[voice]` overrides the table, and has to be used for a server that gives a model less room than it has, as Ollama does by
-default.
+the provider. A model that is not here has no known window, and the log says so once: nothing is measured by a guess.
+`context_window` in `[agent]` and `[voice]` overrides the table, and has to be used for a server that gives a model less room
+than it has, as Ollama does by default.
 """
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import NamedTuple
 
 from handrail.contract.errors import UsageError
 from handrail.providers.catalogue import canonical_name
 
+_LOG = logging.getLogger("handrail.model")
 OPENAI = "https://platform.openai.com/docs/models"
 GOOGLE = "https://ai.google.dev/gemini-api/docs/models"
 ANTHROPIC = "https://platform.claude.com/docs/en/build-with-claude/context-windows"
@@ -32,14 +35,21 @@ WINDOWS: tuple[WindowRow, ...] = (
     WindowRow(_CHAT, "gpt-4.1", 1_047_576, OPENAI),
     WindowRow(_CHAT, "gpt-4o", 128_000, OPENAI),
     WindowRow(_CHAT, "gpt-4-turbo", 128_000, OPENAI),
+    WindowRow(_CHAT, "gpt-4-1106", 128_000, OPENAI),
+    WindowRow(_CHAT, "gpt-4-0125", 128_000, OPENAI),
     WindowRow(_CHAT, "gpt-4", 8_192, OPENAI),
     WindowRow(_CHAT, "gpt-3.5-turbo", 16_385, OPENAI),
     WindowRow(_CHAT, "o1", 200_000, OPENAI),
+    WindowRow(_CHAT, "o1-mini", 128_000, OPENAI),
+    WindowRow(_CHAT, "o1-preview", 128_000, OPENAI),
+    WindowRow(_CHAT, "chatgpt-4o", 128_000, OPENAI),
     WindowRow(_CHAT, "o3", 200_000, OPENAI),
     WindowRow(_CHAT, "o4-mini", 200_000, OPENAI),
     WindowRow(("openai-realtime",), "gpt-realtime", 32_000, OPENAI),
     WindowRow(("openai-realtime",), "gpt-4o-realtime", 32_000, OPENAI),
     WindowRow(("openai-realtime",), "gpt-4o-mini-realtime", 16_000, OPENAI),
+    WindowRow(("gemini",), "gemini-flash", 1_048_576, GOOGLE),
+    WindowRow(("gemini",), "gemini-pro-latest", 1_048_576, GOOGLE),
     WindowRow(("gemini",), "gemini-3", 1_048_576, GOOGLE),
     WindowRow(("gemini",), "gemini-2", 1_048_576, GOOGLE),
     WindowRow(("gemini",), "gemini-1.5-pro", 2_097_152, GOOGLE),
@@ -56,5 +66,23 @@ def context_window(provider: str, model: str) -> int | None:
     except UsageError:
         return None
     bare = model.removeprefix("models/")
+    if bare.startswith(
+        "ft:"
+    ):  # a model of one's own has the room of the one that it was made of: ft:MODEL:OWNER:NAME:ID
+        bare = bare.split(":")[1]
     fitting = [row for row in WINDOWS if name in row.providers and bare.startswith(row.prefix)]
-    return max(fitting, key=lambda row: len(row.prefix)).tokens if fitting else None
+    if not fitting:
+        say_unknown(provider, model)
+        return None
+    return max(fitting, key=lambda row: len(row.prefix)).tokens
+
+
+@cache
+def say_unknown(provider: str, model: str) -> None:
+    """Once for each model."""
+    _LOG.warning(
+        'The context window of the model "%s" (%s) is not known, so no alarm is raised when it is nearly full; '
+        "set `context_window` in [agent] or [voice]",
+        model,
+        provider,
+    )

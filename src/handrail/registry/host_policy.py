@@ -6,7 +6,7 @@ of the registry's version. To ask for more than the author did is free; to ask f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from hashlib import sha256
@@ -16,7 +16,7 @@ from handrail.contract.errors import ConfigError, SchemaError
 from handrail.contract.fields import FIELDS, ROLE, FieldKind, ListOf, RecordField, Text
 from handrail.registry.artifact import Artifact
 from handrail.registry.version_rules import VersionRules
-from handrail.schema.condition import compile_condition
+from handrail.schema.condition import compile_condition, unknown_fields
 from handrail.schema.strict_json import canonical
 
 EVERYBODY = "*"
@@ -184,7 +184,7 @@ class HostPolicy:
         version = "1.0." + sha256(canonical(content)).hexdigest()[:8]
         return replace(artifact, entries=entries, version=version)
 
-    def _check_names(self, entries: Iterable[Mapping[str, Any]]) -> None:
+    def _check_names(self, entries: Sequence[Mapping[str, Any]]) -> None:
         names: set[str] = set()
         needed: dict[str, str] = {}
         for entry in entries:
@@ -200,13 +200,13 @@ class HostPolicy:
             for role in policy.settings.get("roles", ()):
                 if role != EVERYBODY:
                     needed.setdefault(role, f"[policy.tools.{name}]")
-            _check_condition(policy)
+            _check_condition(policy, next(entry for entry in entries if entry["toolId"] == name))
         for role, where in needed.items():
             if role not in known:
                 raise ConfigError(unknown_role(role, known, where))
 
 
-def _check_condition(policy: ToolPolicy) -> None:
+def _check_condition(policy: ToolPolicy, entry: Mapping[str, Any]) -> None:
     text = policy.settings.get("confirmation_when")
     if text is None:
         return
@@ -214,6 +214,17 @@ def _check_condition(policy: ToolPolicy) -> None:
         compile_condition(text, ("mode", "user", "session", "args"))
     except SchemaError as error:
         raise ConfigError(f'"confirmation_when" in [policy.tools.{policy.tool}]: {error.message}') from None
+    schema = entry["jsonSchema"]
+    arguments = schema.get("properties", {}) if schema.get("additionalProperties") is False else None
+    for name, hint in unknown_fields(text, arguments):
+        raise ConfigError(
+            f'"confirmation_when" in [policy.tools.{policy.tool}] asks for "{name}", which there is not. {hint}'
+        )
+
+
+def roles_of_entries(entries: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The roles that tools name."""
+    return frozenset(role for entry in entries for role in (entry.get("permissions") or {}).get("roles", ()))
 
 
 def unknown_role(role: str, known: Iterable[str], where: str = "") -> str:

@@ -19,7 +19,7 @@ from handrail.contract.definition import Mode
 from handrail.contract.errors import ArtifactError, ConfigError, HandlerChanged, NotLocked, RegistryError
 from handrail.registry.artifact import Artifact, ProviderFile, read_artifact
 from handrail.registry.handlers import verified_code
-from handrail.registry.host_policy import NO_HOST_POLICY, HostPolicy
+from handrail.registry.host_policy import NO_HOST_POLICY, HostPolicy, roles_of_entries
 from handrail.registry.snapshot import LoadedTool, Snapshot
 from handrail.registry.version_rules import VersionRules
 from handrail.schema.validator import JSONSCHEMA_RS, SchemaCompiler
@@ -45,6 +45,7 @@ class Registry:
         self._locked = False
         self._tools_root: Path | None = None
         self.host = NO_HOST_POLICY
+        self._roles: tuple[Snapshot | None, frozenset[str]] = None, frozenset()
         self.refused: Mapping[str, str] = {}
         """Tools that were left out because their handler changed since the build → what is told of them."""
 
@@ -160,6 +161,16 @@ class Registry:
     @property
     def build_timestamp(self) -> str:
         return self.generation.build_timestamp
+
+    def roles(self) -> frozenset[str]:
+        """Those that there are now: which this host lists and, where it lists none, which the tools name."""
+        if self.host.roles:
+            return self.host.roles
+        generation, roles = self._roles
+        if generation is not self.generation:
+            roles = roles_of_entries(self.generation.entries)
+            self._roles = self.generation, roles
+        return roles
 
     def __len__(self) -> int:
         return len(self.generation)

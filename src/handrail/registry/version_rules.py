@@ -8,7 +8,7 @@ the session's id, so every process draws the same, and the session stores what w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import sha256
@@ -92,6 +92,16 @@ class VersionRules:
                     return rule.version
                 start += rule.share
         return self.default
+
+
+def check_rules(rules: Mapping[str, VersionRules], versions: Mapping[str, Collection[str]]) -> None:
+    """`ConfigError` if a rule is for a tool that there is not, or names a version that its tool does not have."""
+    for name, one in rules.items():
+        if name not in versions:
+            near = get_close_matches(name, list(versions), n=1)
+            hint = f'; did you mean "{near[0]}"?' if near else "."
+            raise ConfigError(f'[versions.{name}] is for a tool "{name}", which there is not{hint}')
+        one.resolved(versions[name])
 
 
 def _rule(where: str, table: Any) -> VersionRule:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -93,6 +93,18 @@ def fields_used(text: str, root: str) -> list[str]:
         elif words[i + 1 : i + 2] == ["["] and kinds[i + 2 : i + 3] == ["text"] and words[i + 3 : i + 4] == ["]"]:
             found.append(words[i + 2].strip("\"'"))
     return list(dict.fromkeys(found))
+
+
+def unknown_fields(text: str, arguments: Iterable[str] | None) -> Iterator[tuple[str, str]]:
+    """The fields of `user` and `args` that a condition asks for and that there are not, each with a hint. What a host says of
+    a session is the host's to name, and `arguments` are None where a tool takes others as well."""
+    known = {"user": list(USER_FIELDS)} | ({} if arguments is None else {"args": list(arguments)})
+    for root, fields in known.items():
+        for name in fields_used(text, root):
+            if name not in fields:
+                near = get_close_matches(name, fields, n=1) or get_close_matches(name.lower(), fields, n=1)
+                listed = f"Known of {root} are {', '.join(fields) or 'none'}."
+                yield f"{root}.{name}", f'Did you mean "{root}.{near[0]}"?' if near else listed
 
 
 def free_names(text: str) -> set[str]:

@@ -94,11 +94,14 @@ async def test_a_providers_code_is_no_sentence_for_the_user(provider: str) -> No
         assert error["detail"] == "PROHIBITED_INPUT_CONTENT"
 
 
-async def test_a_microphone_that_sends_one_sound_over_and_over_is_noticed_once() -> None:
+@pytest.mark.parametrize("frames", [1, 7])
+async def test_a_microphone_that_sends_one_sound_over_and_over_is_noticed_once(frames: int) -> None:
     async with voice("openai-realtime", [Turn([Say("Hello.")])]) as case:
         rate = case.voice.input_rates[0]
-        frame = speech(20, rate)
-        for _ in range(120):
+        clip, size = speech(20 * frames, rate), rate // 50 * 2
+        for number in range(120):
+            # What is mixed in makes each frame of the clip another, as in life.
+            frame = bytes([number % frames]) + clip[number % frames * size :][: size - 1]
             case.voice.hear(frame, rate)
         await case.client.until("error")
         assert [one["code"] for one in case.client.of("error")] == ["repeated_audio"]

@@ -108,7 +108,9 @@ _STORE_SECONDS = 5.0
 """How long the end waits for what must happen in its order: turns to be stored, answers to be sent."""
 _RESUME_TRIES = 5
 _STUCK_FRAMES = 50
-"""A second of the same frame of 20 ms."""
+"""A second of frames of 20 ms that were there before."""
+_LONGEST_LOOP = 250
+"""Frames, five seconds of them: a clip that is no longer is noticed when it begins again."""
 
 
 class VoiceSession:
@@ -178,9 +180,10 @@ class VoiceSession:
         tracing = runtime.tracing
         self._responses = ResponseSpans(tracing, model.provider, model.name) if tracing is not None else None
         self._chunks = 0
-        self._last_frame = b""
-        self._same_frames = 0
-        """How often the newest frame came again in a row."""
+        self._recent_frames: dict[int, None] = {}
+        """Hashes of the newest frames, the oldest first."""
+        self._repeated_frames = 0
+        """How many frames in a row were among them."""
         self._waiting: deque[Ordered] = deque()
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
@@ -238,10 +241,13 @@ class VoiceSession:
         if reducer.is_over:
             return False
         self._chunks += 1
-        if pcm == self._last_frame:
+        if (mark := hash(pcm)) in self._recent_frames:
             self._note_repeated_frame(pcm)
         else:
-            self._last_frame, self._same_frames = pcm, 0
+            self._repeated_frames = 0
+            self._recent_frames[mark] = None
+            if len(self._recent_frames) > _LONGEST_LOOP:
+                del self._recent_frames[next(iter(self._recent_frames))]
         # The only look that a frame gets: it must reach the provider in about a millisecond.
         activity, asked, now = reducer.activity, reducer.confirmation, self._loop.time()
         before = activity.voice
@@ -256,11 +262,14 @@ class VoiceSession:
             return False
 
     def _note_repeated_frame(self, pcm: bytes) -> None:
-        """The same sound over and over, which no microphone records: a client that is stuck, or an attack with one sound. Told
-        once for each such sound; silence is no sound."""
-        self._same_frames += 1
-        if self._same_frames != _STUCK_FRAMES or not pcm.strip(b"\0"):
+        """The same sound over and over, or a clip in a loop, which no microphone records: a client that is stuck, or an attack.
+        Told once for each; silence is no sound."""
+        self._repeated_frames += 1
+        if self._repeated_frames < _STUCK_FRAMES or not pcm.strip(b"\0"):
             return
+        self._repeated_frames = (
+            -_LONGEST_LOOP * _STUCK_FRAMES
+        )  # not looked at again before it is another sound, or much later
         fingerprint = sha256(pcm).hexdigest()[:16]
         if self.session.state.get("lastAudioFingerprint") == fingerprint:
             return
