@@ -272,7 +272,7 @@ def _schemas(session: Session, provider: str) -> dict[str, Mapping[str, Any]]:
 
 
 def _always(tools: Sequence[LoadedTool], max_tools: int) -> list[str]:
-    """Those that have a place among so many tools, by name."""
+    """Those that have a place among `max_tools`, by name."""
     names = [tool.tool_id for tool in tools if tool.definition.always_offer and tool.tool_id not in BUILT_IN_TOOLS]
     return names[: places_for_always(max_tools)]
 

@@ -34,7 +34,7 @@ _LEFT_OUT = ("metadata", "sources", "url")
 
 
 def within_room(results: Sequence[dict[str, Any]], room: int = MAX_SHOWN) -> tuple[list[dict[str, Any]], str]:
-    """The results in so many characters, and a sentence about what was left out. A record alone is given with all that it has."""
+    """The results in `room` characters, and a sentence about what was left out. A record alone is given with all that it has."""
     if len(results) < 2 or _size(_with_snippets(results, 0)) <= room:
         return with_short_snippets(results, room), ""
     shown = [dict(result) for result in results]
@@ -61,7 +61,7 @@ def with_short_snippets(results: Sequence[dict[str, Any]], room: int) -> list[di
 
 
 def _with_snippets(results: Sequence[dict[str, Any]], room: int) -> list[dict[str, Any]]:
-    """The results with snippets of so many characters in all, or the shortest."""
+    """The results with snippets of `room` characters in all, or the shortest."""
     snippets = [result.get("snippet", "") for result in results]
     given: dict[int, str] = {}
     for done, place in enumerate(sorted(range(len(snippets)), key=lambda place: len(snippets[place]))):
