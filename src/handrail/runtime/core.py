@@ -309,8 +309,7 @@ class RuntimeCore:
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Let something happen beside the calls."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        self._tasks.add(task := asyncio.get_running_loop().create_task(work))
         task.add_done_callback(self._spawned)
 
     def _spawned(self, task: asyncio.Task[Any]) -> None:
