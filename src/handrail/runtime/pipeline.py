@@ -15,7 +15,7 @@ from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, JsonError
 from handrail.contract.store import StoreUnavailable
-from handrail.runtime.call_attempt import Attempt, Refusal
+from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.context import Context
 from handrail.runtime.envelopes import Answers, StartOver
 from handrail.runtime.execution import Execution, Started
@@ -134,7 +134,9 @@ class Pipeline:
         raw = attempt.raw_digest
         if known.tool != attempt.plan.tool_id or known.raw_digest not in (raw, self.core.digest_of(raw)):
             message = f'The call id "{attempt.call.call_id}" was used before for another call.'
-            refusal = Refusal("replay", ErrorType.CONFLICT, message, rule="call_id_reused", value=attempt.call.call_id)
+            refusal = Refusal(
+                "replay", ErrorType.CONFLICT, message, rule=RefusalRule.CALL_ID_REUSED, value=attempt.call.call_id
+            )
             return self.answers.refuse(attempt, refusal)
         try:
             if known.hold_id is not None and known.response is None:
@@ -254,7 +256,7 @@ class Pipeline:
         if session.turn is None:
             await session.first_turn()
         message = f'The call id "{call.call_id}" was used for another call of the same message.'
-        refusal = Refusal("replay", ErrorType.CONFLICT, message, rule="call_id_reused", value=call.call_id)
+        refusal = Refusal("replay", ErrorType.CONFLICT, message, rule=RefusalRule.CALL_ID_REUSED, value=call.call_id)
         return self.answers.refuse_unplanned(session, call, refusal, perf_counter())
 
     def _cancelled(self, session: Session, call: Call) -> ToolResponse:
