@@ -289,3 +289,15 @@ def test_a_token_for_one_server_is_sent_to_no_other(tmp_path: Path) -> None:
     (tmp_path / "handrail.toml").write_text(tables.format("https://two.example/mcp"), encoding="utf-8")
     with pytest.raises(ConfigError, match="the same address"):
         load_settings(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://127.0.0.2/x", "https://localhost./x", "https://a.localhost/x", "https://[::ffff:127.0.0.1]/x",
+     "https://10.1.2.3/x", "https://169.254.169.254/x", "https://[fd00::1]/x", "http://login.example.com/x"],
+)  # fmt: skip
+def test_a_server_elsewhere_cannot_have_us_ask_a_machine_of_ours(address: str) -> None:
+    found = _Discovery(ConnectionConfig(name="notes", server="https://mcp.example.com/mcp"))
+    found.check("https://login.example.com/x")
+    with pytest.raises(AuthorizationRefused):
+        found.check(address)

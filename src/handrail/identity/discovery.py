@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv6Address, ip_address
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit, urlunsplit
 
@@ -124,6 +125,19 @@ async def discovered_client(
     )
 
 
+def _is_internal(host: str | None) -> bool:
+    """Whether a name or an address says itself that it is of this machine or a private network."""
+    name = (host or "").rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        found = ip_address(name)
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return not (mapped or found).is_global
+
+
 class _Discovery:
     """The steps of one discovery, for one connection."""
 
@@ -135,13 +149,13 @@ class _Discovery:
     def check(self, address: str) -> None:
         """A server elsewhere cannot have us ask a service of this machine."""
         if address and not (
-            is_safe_address(address) and (self._is_local or urlsplit(address).hostname not in LOOPBACK)
+            is_safe_address(address) and (self._is_local or not _is_internal(urlsplit(address).hostname))
         ):
             raise AuthorizationRefused(f"{self.label} names an address that cannot be used; nothing was connected.")
 
     @property
     def _is_local(self) -> bool:
-        return self._server.hostname in LOOPBACK
+        return _is_internal(self._server.hostname)
 
     async def challenge(self) -> Mapping[str, str]:
         """What the server says to somebody who is not signed in."""

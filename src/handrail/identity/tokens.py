@@ -140,7 +140,7 @@ class TokenChecker:
             return False
         try:
             claims = self._jwt.decode(token, options={"verify_signature": False})
-        except self._jwt.PyJWTError:
+        except (self._jwt.PyJWTError, RecursionError):  # a token may be nested as deep as it is long
             return False
         return bool(claims.get("iss") == self._rules.issuer)
 
@@ -151,7 +151,7 @@ class TokenChecker:
             raise TokenNotBelieved(f"A token has at most {MAX_TOKEN} characters.")
         try:
             header = jwt.get_unverified_header(token)
-        except jwt.PyJWTError:
+        except (jwt.PyJWTError, RecursionError):
             raise TokenNotBelieved("The token is not a signed token (JWT).") from None
         algorithm = header.get("alg")
         if algorithm not in rules.accepted:

@@ -37,6 +37,8 @@ __all__ = [
 PREFIX = "hr_"
 TOKEN = "token"
 """Begins the name of what a signed token stands for; the client that the token was made for follows, where it says so."""
+UNKNOWN_CLIENT = "unknown"
+"""Stands in such a name at MCP where the token does not say so."""
 SHORTEST = 20
 """A key that a person made up must be at least so long."""
 LONGEST = 512

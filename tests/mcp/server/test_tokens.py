@@ -1,5 +1,6 @@
 """Access tokens are taken from one issuer, for this server, while they hold; and from nobody else."""
 
+import base64
 import json
 import threading
 import time
@@ -94,7 +95,8 @@ async def test_any_other_token_is_refused(issuer: str, changes: dict[str, Any]) 
 
 async def test_what_is_no_token_is_refused(issuer: str) -> None:
     check = checker(issuer)
-    for text in ("", "a.b.c", "x" * 20_000):
+    nested = base64.urlsafe_b64encode(b"[" * 5_000).decode()  # deeper than a reader that recurses goes
+    for text in ("", "a.b.c", "x" * 20_000, f"{nested}.e30.x", f"e30.{nested}.x"):
         assert not check.names_issuer(text)
         with pytest.raises(TokenNotBelieved):
             await check.check(text)

@@ -188,20 +188,28 @@ def _from_first(message: Message, receive: Receive) -> Receive:
 
 @contextmanager
 def _cancelled_when_gone(scope: Scope, receive: Receive) -> Iterator[None]:
-    """Cancel the task of a request whose client goes away. Most have their answer before one has to look."""
+    """Cancel the work for a client that goes away. Most have their answer before one has to look."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     watching: list[asyncio.Task[None]] = []
+    is_gone = False
 
     async def watch() -> None:
+        nonlocal is_gone
         while (await receive())["type"] != "http.disconnect":
             pass
         # Whoever has the answer is gone as well, by the same message.
         if task is not None and not scope[_ANSWERING]:
+            is_gone = True
             task.cancel()
 
     timer = loop.call_later(_WATCH_AFTER_SECONDS, lambda: watching.append(loop.create_task(watch())))
     try:
         yield
+    except asyncio.CancelledError:
+        if not is_gone:
+            raise
+        if task is not None:
+            task.uncancel()
     finally:
         timer.cancel()
         for one in watching:

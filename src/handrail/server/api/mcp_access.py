@@ -22,7 +22,7 @@ from handrail.mcp.server.http import OAUTH, PATH, McpHttp
 from handrail.mcp.server.request_body import WRITTEN_ARGUMENTS, TooManyValues, read_request
 from handrail.server.api.http import ApiContext, HttpProblem, answer, problem_of, read_body, refusal
 from handrail.server.host.refusals import SessionRefused
-from handrail.server.keys import Key, key_of_token
+from handrail.server.keys import UNKNOWN_CLIENT, Key, key_of_token
 
 _SESSION, _VERSION, _METHOD = "mcp-session-id", "mcp-protocol-version", "mcp-method"
 _LISTEN = "subscriptions/listen"
@@ -176,7 +176,7 @@ class McpRoutes:
     async def key_of(self, token: str) -> Key:
         assert self.mcp.tokens is not None  # `takes` was asked
         who = await self.mcp.tokens.check(token)
-        return replace(key_of_token(self.mcp.options.issuer, who), name=f"{OAUTH}{who.client or 'unknown'}")
+        return replace(key_of_token(self.mcp.options.issuer, who), name=f"{OAUTH}{who.client or UNKNOWN_CLIENT}")
 
 
 class _Application:

@@ -16,7 +16,7 @@ from handrail.runtime.known_calls import call_id_of
 from handrail.runtime.session import Session
 from handrail.server.api.http import ApiRequest, HttpProblem, answer, hosted_session_of, read_object, text_of
 from handrail.server.host.refusals import RefusalReason, SessionRefused
-from handrail.server.keys import TOKEN
+from handrail.server.keys import TOKEN, UNKNOWN_CLIENT
 
 _TOLD = 20
 """So many notes on the progress of a call are told, the newest."""
@@ -103,7 +103,9 @@ def _client_in(name: str) -> str:
     """The client of a credential's name: that of a token names the program that it was made for, whoever has checked it."""
     name = name.removeprefix("key:")
     kind, _, client = name.partition(":")
-    return f"{TOKEN}:{client}" if kind in (TOKEN, "oauth") and client else name
+    if kind not in (TOKEN, "oauth"):
+        return name
+    return f"{TOKEN}:{client}" if client and client != UNKNOWN_CLIENT else TOKEN
 
 
 def _none() -> HttpProblem:
