@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -27,9 +28,10 @@ from handrail.contract.store import (
     StoreUnavailable,
 )
 from handrail.stores import open_store
+from handrail.stores.base import grouped
 from handrail.stores.postgres import PostgresStore, heartbeat
 from handrail.stores.postgres.locking import MIGRATION_LOCK, advisory_number
-from handrail.stores.statements.ledger import limit_name
+from handrail.stores.statements.ledger import ClaimRequest, limit_name
 
 
 @pytest.fixture
@@ -225,6 +227,35 @@ async def test_machines_that_count_the_same_limits_in_their_own_order_do_not_dea
         assert db.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").fetchone() == (
             0,
         )
+
+
+async def test_a_server_without_room_for_locks_fails_only_who_asked_for_them(url):
+    with psycopg.connect(url, autocommit=True) as db:
+        async with machines(url, "o1") as (store,):
+            db.execute("""CREATE FUNCTION full_up() RETURNS trigger LANGUAGE plpgsql AS
+                          $$ BEGIN RAISE EXCEPTION 'out of shared memory' USING ERRCODE = '53200'; END $$""")
+            db.execute("""CREATE TRIGGER full_up BEFORE INSERT ON rate FOR EACH ROW
+                          WHEN (NEW.scope = 'full') EXECUTE FUNCTION full_up()""")
+            pids = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() ORDER BY pid"
+            before = db.execute(pids).fetchall()
+            with pytest.raises(StoreUnavailable, match="no room for locks"):
+                await store.count_rates({("full", 0): 1})
+            await store.count_rates({("a", 0): 1})
+            assert db.execute(pids).fetchall() == before, "the connections are kept"
+
+
+def test_nothing_overtakes_a_group_that_failed(monkeypatch):
+    tried = []
+
+    def commit_group(db, group, now):
+        tried.append(group)
+        raise psycopg.errors.DeadlockDetected
+
+    monkeypatch.setattr("handrail.stores.postgres.store.commit_group", commit_group)
+    store = PostgresStore("postgresql://nowhere")
+    requests = [ClaimRequest(claim("k1")), ClaimRequest(claim("k2"))]
+    store._in_one_trip(SimpleNamespace(roll_back=lambda: None), [], grouped(requests, 1))
+    assert len(tried) == 1
 
 
 async def test_a_count_waits_for_a_claim_that_is_charged_to_the_same_limit(url):

@@ -13,13 +13,14 @@ from handrail.contract.store import StoreUnavailable
 
 DEADLOCKS = (errors.DeadlockDetected, errors.SerializationFailure)
 """After these the same transaction may well succeed."""
-_PASSING = (*DEADLOCKS, errors.LockNotAvailable, errors.QueryCanceled)
+_PASSING = (*DEADLOCKS, errors.LockNotAvailable, errors.QueryCanceled, errors.OutOfMemory)
 _SENTENCES: Mapping[type[psycopg.Error], str] = {
     errors.ReadOnlySqlTransaction: "may only be read; it is a standby, or set to read-only",
     errors.DiskFull: "cannot be written because its disk is full; make room and try again",
     errors.InsufficientPrivilege: "does not let this role do that; grant it the rights that the documentation lists",
     errors.LockNotAvailable: "is locked by another process for longer than we wait; try again",
     errors.QueryCanceled: "did not answer in time; try again",
+    errors.OutOfMemory: "has no memory left, or no room for locks; raise max_locks_per_transaction or try again",
     errors.CannotConnectNow: "is starting up or shutting down; try again",
     errors.AdminShutdown: "was shut down; try again when it is up",
     errors.TooManyConnections: "takes no more connections; raise max_connections or run fewer processes",

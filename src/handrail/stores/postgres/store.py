@@ -146,7 +146,7 @@ class PostgresStore(ThreadedStore):
                 if loses_connection(error):
                     raise
                 db.roll_back()  # whatever it is, it comes again where each is looked at
-                continue
+                return  # and what comes after it does not overtake it
             for request, outcome in zip(group.requests, outcomes, strict=True):
                 if outcome is not None:
                     job = jobs[id(request)]
