@@ -163,6 +163,48 @@ async def test_what_was_counted_unheard_counts_again_and_lets_nobody_have_more_t
     await store.close()
 
 
+class Counting(MemoryStore):
+    """Knows how many limits each transaction counted."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = []
+
+    async def count_rates(self, charges, since=None):
+        self.sizes.append(len({scope for scope, _ in charges}))
+        return await super().count_rates(charges, since)
+
+
+async def test_few_limits_are_counted_in_one_transaction_and_at_the_end_all(monkeypatch):
+    monkeypatch.setattr(rates_module, "_MAX_SCOPES", 2)
+    limit, store, clock = RateLimit(calls=8, window_ms=60_000, scope="user"), Counting(), VirtualClock()
+    await store.open()
+    rates = Rates(clock)
+    for moment in range(2):
+        await clock.advance(moment)
+        for number in range(5):
+            who = SimpleNamespace(id="s1", tenant="acme", user=f"user {number}")
+            rates.write_behind(who, "look", limit, rates.charge(who, "look", limit)[1])
+    await rates.write_all(store)
+    assert store.sizes == [2, 2, 1]
+    scopes = {scope_of(SimpleNamespace(id="s1", tenant="acme", user=f"user {n}"), "look", limit): 0 for n in range(5)}
+    assert list((await store.count_rates({}, scopes)).values()) == [1] * 10
+    await store.close()
+
+
+async def test_a_runtime_that_closes_leaves_no_call_uncounted(make_tools, monkeypatch):
+    monkeypatch.setattr(rates_module, "_MAX_AT_ONCE", 1)
+    limit = {"calls": 3, "windowMs": 3_600_000, "scope": "user"}
+    async with make_tools({"look": (reading(rateLimit=limit), FOUND)}, store="sqlite") as world:
+        here, there = world.runtime(), world.runtime()
+        session = await world.session(runtime=here, user="ana")
+        for number in range(3):
+            assert (await session.call("look", {"q": f"{number}"}, call_id=f"c{number}")).ok
+        await here.close()
+        session = await world.session(runtime=there, user="ana")
+        assert kind(await session.call("look", {"q": "a"}, call_id="last")) == "RATE_LIMIT"
+
+
 @given(st.lists(st.tuples(st.text(":%a", max_size=4), st.text(":%a", max_size=4)), min_size=2, max_size=2, unique=True))
 def test_no_two_users_have_one_name(pair):
     limit = RateLimit(calls=1, window_ms=1, scope="user")

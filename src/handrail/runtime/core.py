@@ -271,7 +271,7 @@ class RuntimeCore:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         finish, store_ids = self.claims.store_unstored, self.aliases.store_unstored
-        chores = (self.housekeeper.write_behind, self.save_blocks, self._store_usage, self.housekeeper.give_up_leases)
+        chores = (self.housekeeper.write_last, self.save_blocks, self._store_usage, self.housekeeper.give_up_leases)
         for write in (finish, store_ids, *chores):
             try:
                 await write()

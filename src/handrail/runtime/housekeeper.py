@@ -102,6 +102,11 @@ class Housekeeper:
                 session.dirty = True
             raise
 
+    async def write_last(self) -> None:
+        """At the end, when nothing more is added."""
+        await self.write_behind()
+        await self.core.rates.write_all(self.core.store)
+
     async def learn(self) -> None:
         """Blocks and switches that operators and other processes have set."""
         core = self.core

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import sha256
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from handrail.contract.definition import RateLimit
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 _MAX_SLOTS = 256
 _MANY = 10_000
 _MAX_AT_ONCE = 2_000
-"""As many units are written in one transaction, which has each of their limits for itself meanwhile."""
+_MAX_SCOPES = 200
+"""As many units of as many limits are written in one transaction, which has a lock of the store for each of these limits."""
 _IDLE_MS = 60_000
 """A limit that nobody has asked for in this time is no longer kept up to date."""
 
@@ -128,7 +130,7 @@ class Rates:
         """Write what is pending, and learn what others have used."""
         now = self._now()
         self._watched = {scope: known for scope, known in self._watched.items() if known[1] > now - _IDLE_MS}
-        pending = {key: self._pending.pop(key) for key in list(self._pending)[:_MAX_AT_ONCE]}
+        pending = self._take_pending()
         since = {scope: now - limit.window_ms - slot_of(limit) + 2 for scope, (limit, _) in self._watched.items()}
         if not pending and not since:
             return
@@ -146,6 +148,23 @@ class Rates:
             more = total + self._pending.get((scope, slot), 0) - window.slots.get(slot, 0)
             if more > 0:
                 window.add(slot, more)
+
+    async def write_all(self, store: Store) -> None:
+        """Write what is pending when nothing is added any more."""
+        for _ in range(len(self._pending)):  # each time one of them at least
+            if not self._pending:
+                return
+            await self.synchronise(store)
+
+    def _take_pending(self) -> dict[tuple[str, int], int]:
+        scopes = set[str]()
+        taken = list[tuple[str, int]]()
+        for key in islice(self._pending, _MAX_AT_ONCE):
+            if key[0] not in scopes and len(scopes) == _MAX_SCOPES:
+                continue
+            scopes.add(key[0])
+            taken.append(key)
+        return {key: self._pending.pop(key) for key in taken}
 
     def _window(self, scope: str, limit: RateLimit) -> Window:
         window = self._windows.get(scope)
