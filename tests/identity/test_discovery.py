@@ -147,14 +147,17 @@ async def test_a_client_is_found_registered_and_kept_with_what_it_was_given(serv
 async def test_more_is_asked_of_the_person_once_and_beside_what_they_allowed(server: ProtectedServer) -> None:
     async with opened(server) as ways:
         await sign_in(ways, server)
-        await ways.refused("", "ana", "box", "token-1", ("write",))
-        with pytest.raises(ConnectionNeeded, match="does not allow this"):
-            await ways.token("", "ana", "box")
-        assert (await sign_in(ways, server))["scope"] == ["read write"]
+        for scope in ("write", "share"):
+            with pytest.raises(ConnectionNeeded, match="does not allow this"):
+                await ways.refused("", "ana", "box", "token-1", (scope,))
+        assert (await ways.token("", "ana", "box")).value == "token-1", "other tools do not need more"
+        await ways.refused("", "ana", "box", "token-1")
         assert (await ways.token("", "ana", "box")).value == "token-2"
+        assert (await sign_in(ways, server))["scope"] == ["read write share"], "also after a refresh"
+        assert (await ways.token("", "ana", "box")).value == "token-3"
         with pytest.raises(ToolError, match="although they were asked"):
-            await ways.refused("", "ana", "box", "token-2", ("write",))
-        assert (await ways.token("", "ana", "box")).value == "token-2"
+            await ways.refused("", "ana", "box", "token-3", ("write",))
+        assert (await ways.token("", "ana", "box")).value == "token-3"
 
 
 def described(**changed: Any) -> Any:

@@ -162,7 +162,7 @@ class ConnectionsPort(Protocol):
 
     async def refused(self, tenant: str, user: str, connection: str, token: str, scopes: Sequence[str] = ()) -> None:
         """The service did not take this token: the next one is a new one. With `scopes` it wants more than the token allows:
-        there is no next one until the person has allowed that."""
+        this call ends in `ConnectionNeeded`, and the next authorization asks for them as well."""
         ...
 
     async def forget(self, tenant: str, user: str) -> tuple[int, list[str]]:

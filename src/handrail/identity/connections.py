@@ -302,13 +302,6 @@ class Connections:
     async def token(self, tenant: str, user: str, connection: str) -> AccessToken:
         who = (tenant, user, connection)
         tokens = self._opened(await self._store.get(*who), connection).tokens
-        if tokens.wanted:
-            raise ConnectionNeeded(
-                connection,
-                self._configs[connection].label,
-                f'The connection to "{self._configs[connection].label}" does not allow this. '
-                "The person has been shown how to allow it; ask them to do it, then try again.",
-            )
         if self._is_fresh(tokens):
             return self._handed(connection, tokens)
         lock = self._locks.setdefault(who, asyncio.Lock())
@@ -332,10 +325,18 @@ class Connections:
         tokens = found.tokens
         if hmac.compare_digest(tokens.access, token):
             if scopes:
-                ended = replace(tokens, wanted=self._beyond(connection, tokens, scopes))
+                beyond = self._beyond(connection, tokens, scopes)
+                ended = replace(tokens, wanted=tuple(dict.fromkeys((*tokens.wanted, *beyond))))
             else:
                 ended = replace(tokens, expires_at=0.0)
             await self._store.put(seal(self._vault, who, replace(found, tokens=ended)), expected=stored.version)
+            if scopes:
+                raise ConnectionNeeded(
+                    connection,
+                    self._configs[connection].label,
+                    f'The connection to "{self._configs[connection].label}" does not allow this. '
+                    "The person has been shown how to allow it; ask them to do it, then try again.",
+                )
 
     def _beyond(self, connection: str, tokens: TokenSet, scopes: Sequence[str]) -> tuple[str, ...]:
         """The scopes that the person can be asked for; `ToolError` if asking once more would not help."""
@@ -395,7 +396,8 @@ class Connections:
             raise self._unavailable(who[2]) from None
         while (held := await self._holding(who, used)) is not None:
             stored, found = held
-            if await self._store.put(seal(self._vault, who, replace(found, tokens=new)), expected=stored.version):
+            kept = replace(found, tokens=replace(new, wanted=found.tokens.wanted))
+            if await self._store.put(seal(self._vault, who, kept), expected=stored.version):
                 return self._handed(who[2], new)
         await self._discard(who, new, grant=used.grant)
         raise _Replaced

@@ -225,9 +225,13 @@ class Secrets:
 
     async def refused(self, connection: str, token: str, scopes: Sequence[str] = ()) -> None:
         """The service did not take this token although it should be valid: the next `token` is a new one. `scopes` are those that
-        it wants beyond what the person has allowed; the person is asked for them."""
+        it wants beyond what the person has allowed: this call ends in AUTH, and the person is shown where to allow them."""
         port, tenant, user = self._whose(connection)
-        await port.refused(tenant, user, connection, token, scopes)
+        try:
+            await port.refused(tenant, user, connection, token, scopes)
+        except ConnectionNeeded:
+            self._want(port, connection)
+            raise
 
     def ask_to_connect(self, connection: str) -> None:
         """The service takes no token of this connection, or wants another permission: the person is shown where to connect."""

@@ -97,7 +97,10 @@ async def offer_for_ana(config: UpstreamConfig, ways: Connections) -> UpstreamOf
         except UpstreamUnavailable as error:
             if not (error.unauthorized or error.scopes):
                 raise
-            await ways.refused("", "ana", "suite", token.value, error.scopes)
+            try:
+                await ways.refused("", "ana", "suite", token.value, error.scopes)
+            except ConnectionNeeded:
+                await sign_in(ways)
         finally:
             await upstream.stop()
     raise UpstreamFault("it lets nobody list its tools")

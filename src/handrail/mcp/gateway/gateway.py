@@ -124,7 +124,6 @@ class Gateway:
         except ScopesWanted as error:
             # There is no other token before the person has allowed more, which they are shown how to.
             await ctx.secrets.refused(connection, token, error.scopes)
-            await ctx.secrets.token(connection)
             raise
         if answer.error is None or answer.error.type is not ErrorType.AUTH:
             return answer
