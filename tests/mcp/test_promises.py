@@ -12,10 +12,14 @@ from tests.server.kit import KEYS, OTHER, USER, bearer, in_process, mcp_headers,
 
 from handrail.contract.keys import Key
 from handrail.identity.tokens import TokenUser
-from handrail.mcp.server.options import McpOptions
+from handrail.mcp.server.client_notes import ClientNote, ClientNotes
+from handrail.mcp.server.governed_calls import CallKey
+from handrail.mcp.server.options import McpOptions, Principal
+from handrail.mcp.server.tasks import Tasks
 from handrail.observe.verify import read_events
 from handrail.server.keys import hash_of, key_of_token
 from handrail.server.options import Options
+from handrail.stores import MemoryStore
 
 ELICITS = {"elicitation": {}}
 PAY = {"pay": (confirmed(preview="Pay {q}"), PAID)}
@@ -103,8 +107,12 @@ async def test_a_key_has_no_more_streams_and_sessions_over_mcp_than_it_may_have(
         await shaken(server, OTHER)  # nobody else is held up
         await open_streams.aclose()
         await until(lambda: not server.made.app.state.context.streams)
+        assert (await server.post("/mcp", {}, USER, headers=HANDSHAKE)).status_code == 400
+        async with listening(server, sessions[1]) as kept:  # what opens no session ends none
+            assert kept.status_code == 200
+        await until(lambda: not server.made.app.state.context.streams)
         newest = await shaken(server)
-        async with listening(server, sessions[1]) as ended:  # the one that was unused for the longest time
+        async with listening(server, sessions[2]) as ended:  # the one that was unused for the longest time
             assert ended.status_code == 404
         async with listening(server, newest) as stream:
             assert stream.status_code == 200
@@ -236,11 +244,12 @@ async def test_a_request_of_many_small_values_is_refused_before_it_is_read(tmp_p
         assert answer.status_code == 413
 
 
-async def test_a_held_call_of_a_token_is_answered_by_one_for_another_program_only(tmp_path):
-    async def signed(token: str) -> Key:
-        facts = {"roles": (), "tenant": "", "organisation": "", "expires": time.time() + 60}
-        return key_of_token("https://issuer.example", TokenUser(user="ana", client=token.rpartition(".")[2], **facts))
+async def signed(token: str) -> Key:
+    facts = {"roles": (), "tenant": "", "organisation": "", "expires": time.time() + 60}
+    return key_of_token("https://issuer.example", TokenUser(user="ana", client=token.rpartition(".")[2], **facts))
 
+
+async def test_a_held_call_of_a_token_is_answered_by_one_for_another_program_only(tmp_path):
     async with in_process(tmp_path, tools=PAY, mcp=McpOptions(), tokens=signed) as server:
         held = await server.mcp("pay", {"q": "5"}, "eyJ.for.desk")
         path = f"/api/confirmations/{held['result']['structuredContent']['error']['confirmation_request']['id']}"
@@ -250,3 +259,85 @@ async def test_a_held_call_of_a_token_is_answered_by_one_for_another_program_onl
         yes = {"token": shown.json()["token"]}
         assert (await server.post(f"{path}/approve", yes, "eyJ.for.desk")).status_code == 403
         assert (await server.post(f"{path}/approve", yes, "eyJ.for.console")).json()["ok"]
+
+
+async def test_a_session_is_counted_for_the_program_whose_token_opened_it(tmp_path):
+    options = Options(port=0, max_streams=1)
+    async with over_socket(tmp_path, tools=PAY, mcp=McpOptions(), options=options, tokens=signed) as server:
+        first = await shaken(server, "eyJ.for.desk")
+        other = await shaken(server, "eyJ.for.console")
+        for session, program in ((first, "desk"), (other, "console")):
+            async with listening(server, session, f"eyJ.for.{program}") as stream:
+                assert stream.status_code == 200
+            await until(lambda: not server.made.app.state.context.streams)
+        await shaken(server, "eyJ.for.desk")
+        async with listening(server, first, "eyJ.for.desk") as ended:
+            assert ended.status_code == 404
+
+
+async def test_a_session_is_counted_although_another_request_of_its_key_ended_first(tmp_path):
+    async with over_socket(tmp_path, tools=PAY, mcp=McpOptions(), options=Options(port=0, max_streams=1)) as server:
+        (routes,) = (one.app._serve.__self__ for one in server.made.app.routes if getattr(one, "path", "") == "/mcp")
+        serve, opening, go = routes.mcp, asyncio.Event(), asyncio.Event()
+
+        async def slow(scope, receive, send):
+            opening.set()
+            await go.wait()
+            await serve(scope, receive, send)
+
+        routes.mcp = slow
+        first = asyncio.create_task(shaken(server))
+        await opening.wait()
+        routes.mcp = serve
+        assert "result" in await server.mcp("pay", {"q": "5"})
+        go.set()
+        session = await first
+        await shaken(server)
+        async with listening(server, session) as ended:
+            assert ended.status_code == 404
+
+
+async def test_notes_are_sent_after_a_client_that_took_none_has_come_back():
+    notes, sent = ClientNotes(asyncio.get_running_loop()), asyncio.Event()
+
+    async def stuck() -> None:
+        await asyncio.Event().wait()
+
+    async def send() -> None:
+        sent.set()
+
+    notes.say(ClientNote(stuck, is_progress=True))
+    leaving = asyncio.create_task(notes.flush())
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    notes.resume()
+    notes.say(ClientNote(send, is_progress=True))
+    async with asyncio.timeout(5):
+        await sent.wait()
+    assert len(asyncio.all_tasks()) <= 2
+
+
+async def test_answers_that_cannot_be_kept_are_refused_in_words(tmp_path):
+    async with in_process(tmp_path, tools=PAY, mcp=McpOptions()) as server:
+        answers = {"confirmation": {"action": "accept", "content": {"number": 2**70}}}
+        params = {"inputResponses": answers, "name": "pay", "arguments": {"q": "5"}, "_meta": mcp_meta()}
+        content = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        headers = {**bearer(USER), **mcp_headers("tools/call", "pay"), "Content-Type": "application/json"}
+        answer = (await server.client.post("/mcp", content=content.encode(), headers=headers)).json()
+        assert "64 bits" in answer["error"]["message"]
+
+
+async def test_what_is_left_for_a_task_while_its_process_looks_is_not_erased():
+    store = MemoryStore()
+    await store.open()
+    tasks, who = Tasks(store, McpOptions(), "one"), Principal(user="ana", client="desk")
+    made = await tasks.create(who, CallKey("input", "session"), "pay", {}, "call")
+    assert await tasks.leave(made, answers={"confirm": {"action": "accept"}}, cancel=True)
+    assert not await tasks.take_wishes(made, {})
+    stored = await tasks.read(made.id)
+    assert stored is not None
+    assert stored.body["cancel"]
+    assert "confirm" in stored.body["answers"]
+    assert await tasks.take_wishes(stored, {})
+    await store.close()

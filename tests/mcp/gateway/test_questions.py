@@ -118,8 +118,9 @@ async def test_the_words_of_a_form_hide_nothing_and_say_whose_they_are(words: st
         {"one": "text"},
         {f"field{at}": {"type": "string"} for at in range(21)},
         {"one": {"enum": [f"{at:0150}" for at in range(200)]}},
+        {"one": {"type": "integer", "maximum": 2**64}},
     ],
-    ids=range(8),
+    ids=range(9),
 )
 async def test_a_form_that_cannot_be_shown_as_it_is_is_declined(fields: dict[str, Any]) -> None:
     client = Asked()

@@ -62,7 +62,10 @@ def _form(server: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
             return None
         fields[name] = made
     form = {"type": "object", "properties": fields, **({"required": required} if required else {})}
-    return form if len(orjson.dumps(form)) <= _MAX_FORM_BYTES else None
+    try:
+        return form if len(orjson.dumps(form)) <= _MAX_FORM_BYTES else None
+    except TypeError:  # a number of more than 64 bits
+        return None
 
 
 def _field(server: str, field: Any) -> dict[str, Any] | None:

@@ -58,11 +58,18 @@ class ClientNotes:
         """Send what was said until now, as far as the client takes it in time; what comes later is not sent."""
         with self._lock:
             self._ending.set()
+            if not self._is_woken:
+                return
         self._wake()
         writer = self._writer
-        if writer is not None:
+        assert writer is not None
+        try:
             await asyncio.wait({writer}, timeout=_LAST_SECONDS)
+        finally:
             writer.cancel()
+            with self._lock:  # what is said after `resume` has a writer of its own
+                self._waiting.clear()
+                self._is_woken, self._writer = False, None
 
     def resume(self) -> None:
         """Another request continues the call."""

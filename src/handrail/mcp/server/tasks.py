@@ -98,6 +98,11 @@ class Tasks:
                 break
         return task
 
+    async def take_wishes(self, task: Document, questions: Mapping[str, Any]) -> bool:
+        """What others left is in hand, and this is asked now; False if they have left more since the task was read."""
+        kept, _ = await self._kept(task, {"questions": questions, "answers": {}, "cancel": False})
+        return kept
+
     async def leave(self, task: Document, *, cancel: bool = False, answers: Mapping[str, Any] | None = None) -> bool:
         """A wish for the process that carries the task out; whether it will find it."""
         for _ in range(_TRIES):

@@ -104,6 +104,7 @@ class McpToolCalls:
 
     async def run(self, request: CallRequest) -> EndedCall | InterimResult:
         """See the module's docstring."""
+        _check_answers(request.responses)
         if request.state is not None:
             facts = await self._sealer.open(request.who, request.binding, request.state)
             if "hold" in facts:
@@ -279,8 +280,8 @@ class McpToolCalls:
 
     async def _made_task(self, request: CallRequest, live: LiveCall, key: CallKey) -> InterimResult:
         task = await self.tasks.create(request.who, key, request.name, request.args, live.call_id)
+        self._follow(request.who, task, live)  # also where the client goes away in the next line
         await live.detach()
-        self._follow(request.who, task, live)
         self._written(request.ctx, key)
         return InterimResult({"resultType": "task", **self.tasks.described(task, detailed=False)})
 
@@ -311,12 +312,13 @@ class McpToolCalls:
                 return
             body = stored.body
             answers, is_cancelled = body.get("answers") or {}, body.get("cancel", False)
+            questions = {name: one for name, one in live.questions.items() if name not in answers}
+            is_changed = bool(answers) or is_cancelled or questions != body.get("questions", {})
+            if is_changed and not await self.tasks.take_wishes(stored, questions):
+                return  # the next look finds what came meanwhile
             live.answer(answers)
             if is_cancelled:
                 await self._interrupt(live)
-            questions = dict(live.questions)
-            if answers or is_cancelled or questions != body.get("questions", {}):
-                await self.tasks.change(stored, questions=questions, answers={}, cancel=False)
         except StoreUnavailable as error:
             self._runtime.log.warning("A task could not be looked at in the store: %s", error)
 
@@ -380,6 +382,7 @@ class McpToolCalls:
     async def update_task(
         self, ctx: RequestContext, who: Principal, task_id: str, responses: Mapping[str, Any]
     ) -> None:
+        _check_answers(responses)
         task, _ = await self.task(ctx, who, task_id, responses)
         if task.body["status"] in TERMINAL or task.body["hold"] is not None:
             return  # nothing is asked any more
@@ -415,6 +418,15 @@ class McpToolCalls:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self.governed.close()
+
+
+def _check_answers(answers: Mapping[str, Any]) -> None:
+    """They are kept until their call takes them."""
+    try:
+        orjson.dumps(answers)
+    except TypeError:
+        message = "An answer has a number of more than 64 bits, or is nested too deep."
+        raise MCPError(code=INVALID_PARAMS, message=message) from None
 
 
 def _not_left() -> MCPError:

@@ -1,7 +1,7 @@
 """MCP in the application: its path, who may use it and how much of it, and where a client learns who gives out tokens for it.
 
 A stream takes one of its key's places for streams and ends as every other does. A session of the handshake era stays open until
-its client ends it, so a key that opens more of them than streams ends its own one that was unused for the longest time.
+its client ends it, so a program that opens more of them than streams ends its own one that was unused for the longest time.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class McpRoutes:
     def __init__(self, mcp: McpHttp, context: ApiContext) -> None:
         self.mcp = mcp
         self._context = context
-        self._sessions: dict[str, OrderedDict[str, int]] = {}
-        """Sessions by the hash of their key, those used last at the end; each with how many requests it answers now."""
+        self._sessions: dict[tuple[str, str], OrderedDict[str, int]] = {}
+        """Sessions by the hash and name of their key, those used last at the end; each with how many requests it answers now.
+        The tokens of one user have one hash, and a session is that of the program that opened it alone."""
 
     def routes(self) -> list[BaseRoute]:
         paths = {"/.well-known/oauth-protected-resource", self.mcp.metadata_path} if self.mcp.tokens else ()
@@ -50,10 +51,10 @@ class McpRoutes:
         listens = headers.get(_METHOD, "").strip() == _LISTEN if is_modern else scope["method"] == "GET"
         named = "" if is_modern else headers.get(_SESSION, "")
         try:
-            if not is_modern and not named:
-                await self._make_room(key, scope)
             if scope["method"] == "POST":
                 receive = await self._read(scope, receive)
+            if not is_modern and not named:
+                self._check_room(key)
             await self._with_session(key, named, listens, scope, receive, send)
         except HttpProblem as problem:
             await refusal(problem)(scope, receive, send)
@@ -80,7 +81,8 @@ class McpRoutes:
     async def _with_session(
         self, key: Key, named: str, listens: bool, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        mine = self._sessions.setdefault(key.hash, OrderedDict())
+        whose = (key.hash, key.name)
+        mine = self._sessions.get(whose, OrderedDict())
         if named in mine:
             mine[named] += 1
             mine.move_to_end(named)
@@ -89,7 +91,8 @@ class McpRoutes:
             if message["type"] == "http.response.start" and message["status"] < 400:
                 made = Headers(raw=message["headers"]).get(_SESSION)
                 if made is not None and not named:
-                    mine[made] = 0
+                    await self._make_room(key, scope)
+                    self._sessions.setdefault(whose, OrderedDict())[made] = 0
             await send(message)
 
         try:
@@ -98,20 +101,26 @@ class McpRoutes:
             else:
                 await self.mcp(scope, receive, noting)
         finally:
+            mine = self._sessions.get(whose, OrderedDict())
             if named in mine:
                 mine[named] -= 1
                 if scope["method"] == "DELETE":
                     del mine[named]
             if not mine:
-                self._sessions.pop(key.hash, None)
+                self._sessions.pop(whose, None)
+
+    def _check_room(self, key: Key) -> None:
+        mine = self._sessions.get((key.hash, key.name), OrderedDict())
+        if len(mine) >= self._context.options.max_streams and all(mine.values()):
+            raise HttpProblem(429, f"This key has {len(mine)} sessions open; end one.", retry_after=5)
 
     async def _make_room(self, key: Key, scope: Scope) -> None:
-        """A session may be made: where the key has all that it may have, its own oldest one that answers nothing ends."""
-        mine = self._sessions.get(key.hash, OrderedDict())
+        """A session is made: where the key has all that it may have, its own oldest one that answers nothing ends."""
+        mine = self._sessions.get((key.hash, key.name), OrderedDict())
         while len(mine) >= self._context.options.max_streams:
             idle = next((name for name, requests in mine.items() if not requests), None)
             if idle is None:
-                raise HttpProblem(429, f"This key has {len(mine)} sessions open; end one.", retry_after=5)
+                break
             del mine[idle]
             await self._end(idle, scope)
 
