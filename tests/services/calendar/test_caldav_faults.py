@@ -20,9 +20,10 @@ from tests.services.calendar.test_invitations import Crashed, crash, mail_of
 from tests.services.calendar.test_zoom import meetings_of
 
 from handrail.contract.errors import ConfigError, ErrorType, ToolError
+from handrail_reference.services.calendar.booking import is_from
 from handrail_reference.services.calendar.caldav_client import CalDavClient
 from handrail_reference.services.calendar.opening import open_calendar
-from handrail_reference.services.calendar.port import EventChange, OutcomeUnknown
+from handrail_reference.services.calendar.port import BookedEvent, EventChange, OutcomeUnknown
 
 ANOTHER = (
     b"BEGIN:VCALENDAR\r\nVERSION:2.0\r\nBEGIN:VEVENT\r\nUID:another\r\nDTSTART:20260113T140000Z\r\nEND:VEVENT\r\n"
@@ -352,6 +353,19 @@ def test_a_setting_that_cannot_be_is_named(tmp_path, settings, says):
     given = {"caldav_url": "https://dav.example.com/", "calendars": {"primary": "/ana/work/"}, **settings}
     with pytest.raises(ConfigError, match=says):
         open_calendar(tmp_path, backend="caldav", **given)
+
+
+@pytest.mark.parametrize(
+    ("attendees", "is_same"),
+    [(("ANA@example.com", "me@example.com"), True), (("me@example.com",), False), ((), False)],
+)
+def test_an_event_is_the_booking_however_the_server_writes_whom_it_invites(attendees, is_same):
+    booking = draft(attendees=("ana@Example.com",))
+    event = BookedEvent(
+        event_id="e1", uid=booking.uid, calendar="primary", title=booking.title, start=booking.start, end=booking.end,
+        attendees=attendees, link="", meeting_link=None,
+    )  # fmt: skip
+    assert is_from(event, booking) is is_same
 
 
 def test_a_password_is_in_no_repr():

@@ -202,6 +202,16 @@ def test_an_image_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, m
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_images_are_there_though_whose_they_are_cannot_be_noted(tmp_path: Path, caplog):
+    (tmp_path / "owners").write_text("no folder")
+    images = open_images(tmp_path, directory=".")
+    (picture,) = await images.generate("a cat")
+    await images.keep_for("ana", "acme", [picture.id])
+    assert await images.find(picture.id) is not None
+    assert f"Whose the images {picture.id} are could not be noted" in caplog.text
+    await images.aclose()
+
+
 @pytest.mark.parametrize(
     "asked",
     [

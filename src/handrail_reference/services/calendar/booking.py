@@ -390,9 +390,10 @@ def is_from(event: BookedEvent, draft: Draft) -> bool:
     """Whether the event was made for this draft, and has not only its UID."""
     if event.keys:
         return mark_of(draft.uid) in event.keys
-    # Of a service that keeps no marks: what it says.
-    same = (event.title, event.start, event.end, set(event.attendees))
-    return same == (draft.title, draft.start, draft.end, set(draft.attendees))
+    # Of a service that keeps no marks: what it says. It may add who organizes it, and write addresses in its own way.
+    if (event.title, event.start, event.end) != (draft.title, draft.start, draft.end):
+        return False
+    return {one.casefold() for one in draft.attendees} <= {one.casefold() for one in event.attendees}
 
 
 def another_event() -> ToolError:

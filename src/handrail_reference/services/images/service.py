@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from handrail_reference.services.images.engine import PLACEHOLDER, ImageEngine, 
 from handrail_reference.services.images.folder import ImageFolder
 from handrail_reference.services.images.lettering import Lettering
 
+_LOG = logging.getLogger("handrail.images")
 MAX_PROMPT = 1000
 MAX_AT_ONCE = 4
 _KEYS = {"openai": "OPENAI_API_KEY", "gemini": "GEMINI_API_KEY"}
@@ -86,8 +88,11 @@ class Images:
         return self._folder.path_of(image_id)
 
     async def keep_for(self, user: str | None, tenant: str, ids: Collection[str]) -> None:
-        """Note who had these images drawn, so that they go with that user."""
-        await asyncio.to_thread(self._folder.keep_for, _owner(user, tenant), ids)
+        """Note who had these images drawn, so that they go with that user. They are there without that."""
+        try:
+            await asyncio.to_thread(self._folder.keep_for, _owner(user, tenant), ids)
+        except OSError as error:
+            _LOG.warning("Whose the images %s are could not be noted: %s", ", ".join(ids), error)
 
     def images_of(self, user: str, tenant: str) -> set[str]:
         """The images that a user had drawn."""
