@@ -8,6 +8,7 @@ from math import log, sqrt
 import pytest
 
 from handrail.contract.usage import SESSION_COUNTS, SESSION_PRODUCTS
+from handrail.observe.significance import Arm, chance_of_difference
 from handrail.observe.version_comparison import LEVEL, MEASURES, _arm, compare, comparisons, estimate, rendered
 from handrail.registry import Registry
 from handrail.registry.host_policy import HostPolicy
@@ -227,6 +228,17 @@ def test_versions_of_which_one_always_fails_and_one_never_differ():
     (claim,) = (one for one in compare("try", dict(zip("12", arms, strict=True))).contrasts if one.claimed)
     assert (claim.measure, claim.difference) == ("failed calls", 1)
     assert claim.low > 0.9
+
+
+def test_more_declined_than_held_is_no_share_to_claim_by():
+    odd = {"n": 200, "sums": {"held": 200, "declined": 200},
+           "products": {"held*held": 200, "declined*held": 200, "held*declined": 200, "declined*declined": 400}}  # fmt: skip
+    found = compare("try", {"1": odd, "2": odd})
+    assert not any(one.claimed for one in found.contrasts)
+    assert found.estimates["declined confirmations"]["1"].value == 1
+    likely, too_many = Arm(20, 18, 20, 18, 18, 20), Arm(20, 21, 20, 23, 21, 20)
+    chances = [chance_of_difference(*arms, is_share=True) for arms in ((likely, too_many), (too_many, likely))]
+    assert all(chance > 0.1 for chance in chances)
 
 
 def test_false_claims_of_a_latency_with_a_long_tail_are_rare_in_a_small_arm():

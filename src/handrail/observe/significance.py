@@ -42,11 +42,11 @@ class Arm(NamedTuple):
 
 
 def chance_of_difference(first: Arm, second: Arm, *, is_share: bool) -> float | None:
-    """Two-sided; None if no session differs from what both arms together predict."""
+    """Two-sided; None if no session differs from what both arms together predict, or all of a share did, or none."""
     both = (first.total + second.total) / (first.per + second.per)
     sessions = first.sessions + second.sessions
     spread = (first.residuals(both) + second.residuals(both)) / (sessions - 1)
-    if spread <= 0:
+    if spread <= 0 or (is_share and not 0 < both < 1):
         return None
     if is_share:
         alike = spread * (sessions - 1) / (both * (1 - both) * (first.per + second.per))
@@ -71,7 +71,11 @@ def _two_sided(t: float, freedom: int) -> float:
 def _exact(first: Arm, second: Arm, together: float, *, missed: bool) -> float:
     """Twice the smaller tail of the events that fall to the second arm, given those of both. `together` events count as one."""
     sizes = [floor(arm.per / together) for arm in (first, second)]
-    counts = [(arm.per - arm.total if missed else arm.total) / together for arm in (first, second)]
+    # An arm cannot have more than there were, though it may have counted so: a later answer falls to another time.
+    totals = [min(arm.total, arm.per) for arm in (first, second)]
+    counts = [
+        (arm.per - total if missed else total) / together for arm, total in zip((first, second), totals, strict=True)
+    ]
     events = min(sum(sizes), round(sum(counts)))
     expected = events * sizes[1] / sum(sizes)
     # What is no whole number is taken nearer to what is expected, so that rounding claims nothing.

@@ -132,10 +132,16 @@ def estimate(measure: Measure, counted: Mapping[str, Any]) -> Estimate | None:
     if arm.sessions < 2 or not arm.per:
         return None
     value, variance = arm.value, arm.variance
+    if measure.is_share:
+        value = min(1.0, value)
     if not measure.is_share:
         return Estimate(value, max(0.0, value - _Z * sqrt(variance)), value + _Z * sqrt(variance))
     # Wilson's interval, for as many independent calls as would have this variance; without any variance, one for each session.
-    effective = min(arm.per, value * (1 - value) / variance) if variance > 0 else min(float(arm.sessions), arm.per)
+    effective = (
+        min(arm.per, value * (1 - value) / variance)
+        if variance > 0 and 0 < value < 1
+        else min(float(arm.sessions), arm.per)
+    )
     spread = 1 + _Z * _Z / effective
     centre = (value + _Z * _Z / (2 * effective)) / spread
     half = _Z / spread * sqrt(max(0.0, value * (1 - value) / effective + _Z * _Z / (4 * effective * effective)))

@@ -264,8 +264,10 @@ class VoiceSession:
     def _note_repeated_frame(self, pcm: bytes) -> None:
         """The same sound over and over, or a clip in a loop, which no microphone records: a client that is stuck, or an attack.
         Told once for each; silence is no sound."""
+        if not pcm.strip(b"\0"):
+            return
         self._repeated_frames += 1
-        if self._repeated_frames < _STUCK_FRAMES or not pcm.strip(b"\0"):
+        if self._repeated_frames < _STUCK_FRAMES:
             return
         self._repeated_frames = (
             -_LONGEST_LOOP * _STUCK_FRAMES
