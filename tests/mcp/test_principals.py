@@ -82,3 +82,29 @@ async def test_principals_without_end_leave_few_sessions_open_and_come_back_to_t
     assert len(runtime.sessions) <= 3
     again = await asyncio.gather(*(calls.session(users[0]) for _ in range(5)))
     assert {session.id for session in again} == {ids[0]}
+
+
+async def test_the_principal_that_was_away_for_longest_is_let_go_of_unless_it_is_back(
+    make_tools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = make_tools({"look": (utility(), "def execute(args, ctx): return 1\n")}).runtime()
+    calls = GovernedCalls(runtime, max_sessions=2)
+    users = [Principal(f"user {number}", "key:laptop") for number in range(4)]
+    first, second = [await calls.session(user) for user in users[:2]]
+    assert await calls.session(users[0]) is first
+    ended = list[str]()
+    monkeypatch.setattr(runtime, "left_session", lambda session: ended.append(session.id))
+    await calls.session(users[2])
+    assert (first.id in runtime.sessions, second.id in runtime.sessions) == (True, False)
+    assert ended == [], "what is let go of has not ended"
+    save = runtime.save
+
+    async def change_meanwhile(*sessions: Any) -> None:
+        await save(*sessions)
+        if first in sessions:
+            first.dirty = True
+
+    monkeypatch.setattr(runtime, "save", change_meanwhile)
+    await calls.session(users[3])
+    assert runtime.sessions.get(first.id) is first
+    assert len(runtime.sessions) == 2

@@ -580,14 +580,6 @@ class RuntimeCore:
                 session.events_queue.close()
                 self.trail.audit_session("session_end", session)
 
-    async def release_session(self, session: Session) -> None:
-        """Let go of a session that makes no call, without ending it: whoever comes back to it resumes it from the store."""
-        await self.save(session)
-        if self.has_connection(session) and not session.running:
-            self.sessions.pop(session.id)
-            self.left_session(session)
-            session.events_queue.close()
-
     async def drop_forgotten(self) -> None:
         """Somebody was forgotten, here or by another process: of their sessions nothing is kept, and nothing written back."""
         for session_id in await self.store.forgotten_sessions(list(self.sessions)):

@@ -15,6 +15,7 @@ from handrail.runtime.retention import DailyPruning
 
 if TYPE_CHECKING:
     from handrail.runtime.core import RuntimeCore
+    from handrail.runtime.session import Session
 
 TICK_SECONDS = 0.25
 IDLE_SECONDS = 900.0
@@ -106,6 +107,24 @@ class Housekeeper:
         """At the end, when nothing more is added."""
         await self.write_behind()
         await self.core.rates.write_all(self.core.store)
+
+    async def release(self, session: Session) -> bool:
+        """Let go of a session that makes no call, without ending it: whoever comes back to it resumes it from the store.
+        False if it was used meanwhile, and is kept."""
+        core = self.core
+        session.dirty = False
+        try:
+            await core.turns.store(session)
+            await core.save(session)
+        except BaseException:
+            session.dirty = True
+            raise
+        if session.dirty or session.running or not core.has_connection(session):
+            return False
+        core.sessions.pop(session.id)
+        core.metrics.session_closed(session.id)  # for the statistics it goes on when it is resumed
+        session.events_queue.close()
+        return True
 
     async def learn(self) -> None:
         """Blocks and switches that operators and other processes have set."""

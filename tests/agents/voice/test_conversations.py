@@ -111,9 +111,9 @@ async def test_a_microphone_that_sends_one_sound_over_and_over_is_noticed_once(f
 async def test_silence_is_no_repeated_sound() -> None:
     async with voice("openai-realtime", [Turn([Say("Hello.")])]) as case:
         rate = case.voice.input_rates[0]
-        for _ in range(120):
-            case.voice.hear(silence(20, rate), rate)
-        for _ in range(3):  # and what is said twice after a long silence was not said all the while
-            case.voice.hear(b"\1" * len(silence(20, rate)), rate)
+        frame = b"\1" * len(silence(20, rate))
+        # What is heard again after a long silence was not said all the while.
+        for pcm in (frame, *[silence(20, rate)] * 120, frame):
+            case.voice.hear(pcm, rate)
         assert case.client.of("error") == []
         assert case.voice.session.state.get("lastAudioFingerprint") is None

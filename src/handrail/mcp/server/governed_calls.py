@@ -67,6 +67,7 @@ class GovernedCalls:
         """The session of a principal in this process. After a restart it is the one that it had before."""
         session = self._sessions.get(who)
         if session is not None and self._is_current(session):
+            self._sessions[who] = self._sessions.pop(who)  # the last to be let go of
             return session
         lock = self._opening.setdefault(who, asyncio.Lock())
         async with lock:
@@ -77,14 +78,16 @@ class GovernedCalls:
         return session
 
     async def _release_oldest(self, newest: Session) -> None:
-        """Of too many principals the first is let go of that makes no call; its session is resumed if it comes back."""
+        """Of too many principals the one is let go of that has made no call for longest; its session is resumed if it comes
+        back."""
         if len(self._sessions) <= self._max_sessions:
             return
         for who, session in list(self._sessions.items()):
-            if session is not newest and not session.running:
-                del self._sessions[who]
-                if self._runtime.has_connection(session):
-                    await self._runtime.release_session(session)
+            if session is newest or session.running:
+                continue
+            if not self._runtime.has_connection(session) or await self._runtime.housekeeper.release(session):
+                if self._sessions.get(who) is session:
+                    del self._sessions[who]
                 return
 
     def _is_current(self, session: Session) -> bool:
