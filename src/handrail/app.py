@@ -136,7 +136,7 @@ class Runtime(RuntimeCore):
         if isinstance(self.metrics, Metrics):
             self.metrics.store_load = self.store.load
             if isinstance(self.tracing, Tracing):
-                self.tracing.observe(self.metrics.numbers)
+                self.tracing.observe(self.metrics)
 
     async def open_session(
         self,

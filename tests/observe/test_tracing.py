@@ -1,10 +1,14 @@
 """Turns, model calls and tool calls are spans by the GenAI conventions. The real SDK sends them to a receiver on loopback."""
 
+import gc
 import subprocess
 import sys
+import weakref
 
 import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from tests.observe.otlp_receiver import Receiver, facts
@@ -15,6 +19,7 @@ from tests.server.voice.test_wiring import offline
 
 from handrail import trace_headers
 from handrail.mcp.server.options import McpOptions
+from handrail.observe.metrics import Metrics
 from handrail.observe.otel_metrics import INSTRUMENTS
 from handrail.observe.tracing import Tracing, tracing_of, tracing_or_none
 from handrail.runtime.pipeline import Pipeline
@@ -218,6 +223,27 @@ async def test_metrics_are_sent_where_traces_are_not(make_tools, receiver, monke
         await runtime.close()
     assert receiver.spans == []
     assert {"gen_ai.execute_tool.duration", "handrail.tool.calls"} <= {one.name for one in receiver.metrics}
+
+
+async def test_runtimes_of_one_process_are_counted_together_as_long_as_they_are_there(make_tools):
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+
+    def sessions() -> float:
+        found = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+        return next(one for one in found if one.name == "handrail.session.opened").data.data_points[0].value
+
+    numbers = [Metrics(), Metrics()]
+    for number, one in enumerate(numbers):
+        Tracing(meter_provider=provider).observe(one)
+        for session in range(number + 1):
+            one.session_opened(f"s{session}")
+    assert sessions() == 3
+    gone = weakref.ref(numbers.pop(0))
+    del one
+    gc.collect()
+    assert gone() is None
+    provider.shutdown()
 
 
 def test_where_nothing_is_traced_a_service_has_no_header_to_send():

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
+from weakref import WeakKeyDictionary, WeakSet
 
 Numbers: TypeAlias = Mapping[str, Any]
 Values: TypeAlias = Iterable[tuple[float, Mapping[str, str]]]
@@ -109,20 +110,40 @@ INSTRUMENTS = (
 )
 
 
-def observe(meter: Any, observation: Callable[[float, Mapping[str, str]], Any], numbers: Callable[[], Numbers]) -> None:
-    """Create the instruments on a meter, which read these numbers."""
-    kept: list[tuple[float, Numbers]] = []
+class MetricSource(Protocol):
+    """What has numbers: of each runtime one."""
 
-    def fresh() -> Numbers:
+    def numbers(self) -> Numbers: ...
+
+
+_SOURCES: WeakKeyDictionary[Any, WeakSet[MetricSource]] = WeakKeyDictionary()
+"""By meter, which takes an instrument of one name once; what is gone is told of no more."""
+
+
+def observe(meter: Any, observation: Callable[[float, Mapping[str, str]], Any], source: MetricSource) -> None:
+    """Let the instruments of a meter, created once, read the numbers of this source too."""
+    if (known := _SOURCES.get(meter)) is not None:
+        known.add(source)
+        return
+    sources = _SOURCES[meter] = WeakSet((source,))
+    kept: list[tuple[float, list[Numbers]]] = []
+
+    def fresh() -> list[Numbers]:
         now = time.monotonic()
         if not kept or now - kept[0][0] > _FRESH_SECONDS:
-            kept[:] = [(now, numbers())]
+            kept[:] = [(now, [one.numbers() for one in list(sources)])]
         return kept[0][1]
 
     for one in INSTRUMENTS:
         create = meter.create_observable_counter if one.kind == "counter" else meter.create_observable_gauge
 
         def read(_: Any, one: Instrument = one) -> list[Any]:
-            return [observation(value, labels) for value, labels in one.read(fresh())]
+            found: dict[tuple[tuple[str, str], ...], list[float]] = {}
+            for numbers in fresh():
+                for value, labels in one.read(numbers):
+                    found.setdefault(tuple(labels.items()), []).append(value)
+            # What is counted is added up; of percentiles and sizes the largest counts.
+            merge = sum if one.kind == "counter" or one.unit in ("{session}", "{turn}") else max
+            return [observation(merge(values), dict(labels)) for labels, values in found.items()]
 
         create(one.name, callbacks=[read], unit=one.unit, description=one.meaning)

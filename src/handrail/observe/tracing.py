@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.ports import CallFacts, ChatOutcome
-from handrail.observe.otel_metrics import observe
+from handrail.observe.otel_metrics import MetricSource, observe
 
 _SCOPE = "handrail"
 _LOG = logging.getLogger("handrail.tracing")
@@ -42,9 +42,9 @@ class Tracing:
         )
         self._owned = owned
 
-    def observe(self, numbers: Callable[[], Mapping[str, Any]]) -> None:
-        """Send what `/metrics` tells, too. `numbers` is asked by a thread of the SDK."""
-        observe(self._meter, self._metrics.Observation, numbers)
+    def observe(self, source: MetricSource) -> None:
+        """Send what `/metrics` tells, too. Its numbers are asked for by a thread of the SDK, as long as it is there."""
+        observe(self._meter, self._metrics.Observation, source)
 
     # ----------------------------------------------------------------------------------------------------- turns
     def begin_turn(self, session_id: str, turn: int, mode: str) -> object:
