@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -69,12 +69,20 @@ class Following:
         self._handle: int | None = None
         self._path = _folder(artifact) / f"{os.getpid()}-{secrets.token_hex(4)}.json"
         try:
-            self._path.parent.mkdir(exist_ok=True)
-            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self._handle = self._made()
             if fcntl is not None:
                 fcntl.flock(self._handle, fcntl.LOCK_EX)
         except OSError as error:
             _LOG.warning("`handrail deploy` will not learn what this server answers (%s)", error.strerror)
+
+    def _made(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._path.parent.mkdir(exist_ok=True)
+        try:
+            return os.open(self._path, flags, 0o600)
+        except FileNotFoundError:  # the last server took the folder with it just now
+            self._path.parent.mkdir(exist_ok=True)
+            return os.open(self._path, flags, 0o600)
 
     def answer(self, deployment: str, version: str, refused: str = "") -> None:
         if self._handle is None:
@@ -89,6 +97,8 @@ class Following:
             self._path.unlink(missing_ok=True)
             os.close(self._handle)
             self._handle = None
+            with suppress(OSError):  # others have files in it
+                self._path.parent.rmdir()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, MutableMapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,8 +33,6 @@ OAUTH = "oauth:"
 """Begins the name under which a client of the authorization server asks."""
 _PRINCIPAL, _WRITTEN, _ANSWERING = "handrail.principal", "handrail.written", "handrail.answering"
 _DRAIN_SECONDS = 20.0
-_TOO_LARGE = 413
-_MAX_UNREAD_BYTES = 64 * 1024 * 1024
 _SOON_MS = 5_000
 _WATCH_AFTER_SECONDS = 0.1
 _MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
@@ -77,8 +75,6 @@ class McpHttp:
         scope["user"] = AuthenticatedUser(token)
 
         async def watched(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == _TOO_LARGE:
-                await _drained(receive)
             scope[_ANSWERING] = True
             await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body", False) and scope[_WRITTEN]:
@@ -163,17 +159,6 @@ class McpHttp:
         where = f"{parts.scheme}://{parts.netloc}{self.metadata_path}"
         lacks = f', error="insufficient_scope", scope="{scope}"' if scope else ""
         return f'Bearer realm="handrail", resource_metadata="{where}"{lacks}'
-
-
-async def _drained(receive: Receive) -> None:
-    """Take the rest of a body that is refused: a client that still sends sees no answer, but a connection that is reset."""
-    size, more = 0, True
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_DRAIN_SECONDS):
-            while more and size < _MAX_UNREAD_BYTES:
-                message = await receive()
-                size += len(message.get("body", b""))
-                more = message["type"] == "http.request" and message.get("more_body", False)
 
 
 def _from_first(message: Message, receive: Receive) -> Receive:

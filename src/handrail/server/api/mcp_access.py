@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -26,6 +27,9 @@ from handrail.server.keys import UNKNOWN_CLIENT, Key, key_of_token
 
 _SESSION, _VERSION, _METHOD = "mcp-session-id", "mcp-protocol-version", "mcp-method"
 _LISTEN = "subscriptions/listen"
+_TOO_LARGE = 413
+_DRAIN_SECONDS = 20.0
+_MAX_UNREAD_BYTES = 64 * 1024 * 1024
 
 
 class McpRoutes:
@@ -57,6 +61,8 @@ class McpRoutes:
                 self._check_room(key)
             await self._with_session(key, named, listens, scope, receive, send)
         except HttpProblem as problem:
+            if problem.status == _TOO_LARGE:
+                await _drained(receive)
             await refusal(problem)(scope, receive, send)
         except SessionRefused as refused:
             await refusal(problem_of(refused))(scope, receive, send)
@@ -186,6 +192,17 @@ class McpRoutes:
         assert self.mcp.tokens is not None  # `takes` was asked
         who = await self.mcp.tokens.check(token)
         return replace(key_of_token(self.mcp.options.issuer, who), name=f"{OAUTH}{who.client or UNKNOWN_CLIENT}")
+
+
+async def _drained(receive: Receive) -> None:
+    """Take the rest of a body that is refused: a client that still sends sees no answer, but a connection that is reset."""
+    size, more = 0, True
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            while more and size < _MAX_UNREAD_BYTES:
+                message = await receive()
+                size += len(message.get("body", b""))
+                more = message["type"] == "http.request" and message.get("more_body", False)
 
 
 class _Application:
