@@ -97,12 +97,11 @@ class Offering:
             return self._compose(session, provider, _without_search(tools), 0)
         self._check_search(tools)
         there = {tool.tool_id for tool in tools}
-        max_tools = min(self._policy.max_tools, get_provider(provider).max_tools or self._policy.max_tools)
         first = (name for name in (*BUILT_IN_TOOLS, *_always(tools, self._policy.max_tools)) if name in there)
         # In turn, so that neither what was found nor what fits the message is left out where there are few places.
         pairs = zip_longest((name for name in reversed(used) if name in there), self._picked(query, tools))
         wanted = dict.fromkeys([*first, *(name for pair in pairs for name in pair if name)])
-        names = set(islice(wanted, max_tools))
+        names = set(islice(wanted, get_provider(provider).max_tools))
         chosen = [tool for tool in tools if tool.tool_id in names]
         return self._compose(session, provider, chosen, len(tools) - len(chosen))
 
