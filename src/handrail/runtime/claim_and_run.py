@@ -61,7 +61,9 @@ _FINISH_TRIES = 6
 class AppliesIntents(Protocol):
     """Applies what a handler asked for. `stored`: the store has it already, with the outcome."""
 
-    def __call__(self, session: Session, attempt: Attempt, intents: Sequence[Intent], *, stored: bool) -> None: ...
+    def __call__(
+        self, session: Session, attempt: Attempt, intents: Sequence[Intent], *, stored: bool = False
+    ) -> None: ...
 
 
 class LostConnection(Protocol):

@@ -13,21 +13,19 @@ import random  # noqa: TID251  # only spreads retries out
 import secrets
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from hashlib import sha256
-from time import perf_counter
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
 from handrail.contract.credentials import ConnectionsPort
 from handrail.contract.definition import Mode
 from handrail.contract.envelope import ToolResponse
-from handrail.contract.errors import ConfigError, SessionEnded, UsageError
+from handrail.contract.errors import SessionEnded, UsageError
 from handrail.contract.events import IntentApplied
 from handrail.contract.gates import Gate
 from handrail.contract.intents import Intent
 from handrail.contract.ports import AuditPort, Clock, DurableAudit, MetricsPort, TracingPort, UsagePort
 from handrail.contract.store import (
     Approval,
-    AuditSubject,
     Block,
     Hold,
     HoldState,
@@ -47,15 +45,16 @@ from handrail.runtime.gates import checked_gates
 from handrail.runtime.housekeeper import Housekeeper
 from handrail.runtime.known_calls import Aliases
 from handrail.runtime.ledger_lookup import LedgerLookup, OwnClaims, UnconfirmedClaims
-from handrail.runtime.pinned_versions import check_pins, choose_versions, gone_sentence, pinned_snapshot, repin
+from handrail.runtime.pinned_versions import check_pins, choose_versions, gone_sentence, repin
 from handrail.runtime.pipeline import Pipeline
-from handrail.runtime.plan import Meaning, Plans, RedactorFactory
+from handrail.runtime.plan import Meaning, RedactorFactory
 from handrail.runtime.policy import Policy
 from handrail.runtime.rates import Rates
 from handrail.runtime.requirements import check_capabilities, has_conditions
 from handrail.runtime.runner import Runner
 from handrail.runtime.services import Services
 from handrail.runtime.session import Client, Session, roles_of
+from handrail.runtime.session_factory import SessionFactory, new_subject
 from handrail.runtime.session_restore import restore
 from handrail.runtime.shutdown import let_writes_end, name_of
 from handrail.runtime.state import StateController
@@ -106,7 +105,7 @@ class RuntimeCore:
         self.services = services or Services(())
         self.gates = checked_gates(gates)
         """Those of the host, in their order."""
-        self.policy = self._checked(policy or Policy())
+        self.policy = policy or Policy()
         self.log = logging.getLogger("handrail.runtime")
         self.owner = f"owner-{secrets.token_hex(8)}"
         self.crash: Callable[[str], None] = crash or (lambda point: None)
@@ -117,6 +116,18 @@ class RuntimeCore:
         self.unsaved_blocks: dict[tuple[str, str], int] = {}
         self.runner = Runner(self.policy.workers, self._late, metrics.straggling)
         self.trail = AuditTrail(audit, self.log)
+        self._factory = SessionFactory(
+            self,
+            registry,
+            store,
+            self.trail,
+            policy=self.policy,
+            gates=self.gates,
+            redactors=redactors,
+            meaning=meaning,
+            durable_audit=self.durable_audit,
+            log=self.log,
+        )
         jitter = random.Random().random  # noqa: S311
         self.usage = usage(self.owner) if usage is not None else None
         self.statistics = CallStatistics(self.usage, audit.clock) if self.usage is not None else None
@@ -125,17 +136,18 @@ class RuntimeCore:
         self.answers = TracedAnswers(tracing, *answering) if tracing else Answers(*answering)
         self.execution = TracedExecution(tracing, *executing) if tracing else Execution(*executing)
         self.own_claims = OwnClaims(self.owner)
-        self.turns = TracedTurns(self, tracing) if tracing else Turns(self)
+        counting = store, self.trail, metrics, self.rates, self.statistics
+        named: dict[str, Any] = {"save": self.save, "lost_connection": self.lost_connection, "log": self.log}
+        self.turns = TracedTurns(tracing, *counting, **named) if tracing else Turns(*counting, **named)
         self._make_write_path()
-        parts = self, self.answers, self.execution
-        self.pipeline = TracedPipeline(*parts, tracing) if tracing else Pipeline(*parts)
+        parts = (
+            self.answers, self.execution, self.lookup, self.confirmations, self.write_path, self.apply_intents
+        )  # fmt: skip
+        self.pipeline = TracedPipeline(tracing, *parts) if tracing else Pipeline(*parts)
         self.housekeeper = Housekeeper(self)
         self.sessions: dict[str, Session] = {}
         self.forgettings = 0
         """How often somebody was forgotten, as far as this process knows."""
-        self._redactors = redactors
-        self._meaning = meaning
-        self._plans: dict[tuple[str, tuple[str, ...], frozenset[str]], Plans] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._housekeeper: asyncio.Task[None] | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -309,7 +321,8 @@ class RuntimeCore:
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Let something happen beside the calls."""
-        self._tasks.add(task := asyncio.get_running_loop().create_task(work))
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
         task.add_done_callback(self._spawned)
 
     def _spawned(self, task: asyncio.Task[Any]) -> None:
@@ -348,8 +361,8 @@ class RuntimeCore:
         if snapshot.versions:
             pins = choose_versions(snapshot, session_id, tenant, user, facts)
             snapshot = snapshot.pinned(pins)
-        rules = self._session_policy(policy)
-        session = self._make(
+        rules = self._factory.policy_for(policy)
+        session = self._factory.make(
             id=session_id,
             token=secrets.token_urlsafe(24),
             user=user,
@@ -373,9 +386,9 @@ class RuntimeCore:
                 policy=rules.changes_from(self.policy),
                 versions=pins,
             ),
-            _new_subject() if user is not None else None,
+            new_subject() if user is not None else None,
         )
-        self._introduce(session, opened.subject)
+        self._factory.introduce(session, opened.subject)
         if opened.blocked_until is not None and user is not None:
             self.blocks = {**self.blocks, (tenant, user): opened.blocked_until}
         self.sessions[session.id] = session
@@ -421,7 +434,7 @@ class RuntimeCore:
     ) -> Session:
         session_id = record.session_id
         async with self._resuming.setdefault(session_id, asyncio.Lock()):
-            snapshot, gone = self._pinned_for(record)
+            snapshot, gone = self._factory.pinned_for(record)
             connection = await self.store.connect(session_id, registry_version=snapshot.version, owner=self.owner)
             session = self.sessions.get(session_id)
             # A connection that the store made unheard is ours all the same.
@@ -430,17 +443,19 @@ class RuntimeCore:
                 session.is_taken_over = True  # resumed elsewhere since: what this process knows of it is old
                 session = None
             before = session.snapshot.version if session is not None else record.registry_version
-            rules = self._session_policy(policy) if policy is not None else None
+            rules = self._factory.policy_for(policy) if policy is not None else None
             if session is not None:
                 rules = rules or session.policy
-                plans = self._plans_for(snapshot, rules, session.user, session.roles)
+                plans = self._factory.plans_for(snapshot, rules, session.user, session.roles)
                 session.reattach(connection, snapshot, plans, rules)
-                await self._known(session)
+                await self._factory.introduced(session)
             else:
-                rules = rules or self._policy_of(record)
-                session = await self._known(self._from_record(record, token, snapshot, rules, connection))
+                session = self._factory.from_record(
+                    record, token=token, snapshot=snapshot, policy=rules, connection=connection
+                )
+                await self._factory.introduced(session)
                 if record.current_turn:
-                    session.enter_turn(record.current_turn, perf_counter()).restore(record.counters)
+                    self._factory.within_its_turn(session, record)
                 self.sessions[session_id] = session
             await restore(
                 session,
@@ -466,11 +481,8 @@ class RuntimeCore:
         # Stored first: whoever resumes the session elsewhere must not find roles that were taken away.
         await self.store.save_sessions([(session.id, session.connection, {"attributes": facts})])
         session.attributes, session.roles, session.hidden = facts, now, {}
-        session.plans = self._plans_for(session.snapshot, session.policy, session.user, now)
+        session.plans = self._factory.plans_for(session.snapshot, session.policy, session.user, now)
         self.trail.audit_session("session_roles", session, roles=facts["roles"])
-
-    def _pinned_for(self, record: SessionRecord) -> tuple[Snapshot, dict[str, str]]:
-        return pinned_snapshot(self.registry.snapshot(), record)
 
     async def lost_connection(self, session: Session, connection: int | None) -> bool:
         """The store has a newer connection than this one. Whether it was made here; else another process has the session."""
@@ -488,11 +500,7 @@ class RuntimeCore:
         record = await self._authentic(session_id, token)
         if not record.active:
             raise SessionEnded("The session has ended; open a new one.")
-        session = self._from_record(
-            record, token, self._pinned_for(record)[0], self._policy_of(record), record.connection
-        )
-        session.enter_turn(record.current_turn, perf_counter()).restore(record.counters)
-        return session
+        return self._factory.within_its_turn(self._factory.from_record(record, token=token), record)
 
     async def attach(self, session_id: str, *, token: str) -> Client:
         """The user's page reloads: open requests are sent to it again, with fresh tokens."""
@@ -500,9 +508,7 @@ class RuntimeCore:
         record = await self._authentic(session_id, token)
         session = self.sessions.get(session_id)
         if session is None:
-            rules = self._policy_of(record)
-            session = self._from_record(record, token, self._pinned_for(record)[0], rules, record.connection)
-            session = await self._known(session)
+            session = await self._factory.introduced(self._factory.from_record(record, token=token))
         client = Client(self, session_id, session.events_queue)
         holds = await self.store.holds(session_id, (HoldState.PENDING,))
         await asyncio.gather(*(self.confirmations.announce_again(session, hold) for hold in holds))
@@ -629,11 +635,8 @@ class RuntimeCore:
         record = await self.store.load_session(session_id)
         if record is None:
             return None
-        rules = self._policy_of(record)
-        snapshot, _ = self._pinned_for(record)
-        made = await self._known(self._from_record(record, "", snapshot, rules, record.connection))
-        made.enter_turn(record.current_turn, perf_counter()).restore(record.counters)
-        return made
+        made = await self._factory.introduced(self._factory.from_record(record))
+        return self._factory.within_its_turn(made, record)
 
     # What calls leave behind
 
@@ -686,91 +689,11 @@ class RuntimeCore:
     def _late(self, attempt: Attempt, late: asyncio.Future[Any]) -> None:
         self.spawn(self.claims.record_late(attempt, late))
 
-    @staticmethod
-    def digest_of(raw: bytes | str) -> str:
-        return sha256(raw if isinstance(raw, bytes) else raw.encode()).hexdigest()
-
     # Inside
 
-    def _session_policy(self, policy: Policy | Mapping[str, Any] | None) -> Policy:
-        if policy is None or isinstance(policy, Policy):
-            return self._checked(policy) if policy is not None else self.policy
-        return self._checked(Policy.from_dict(policy, self.policy))
-
-    def _checked(self, policy: Policy) -> Policy:
-        policy.check_observed(gate.name for gate in self.gates)
-        return policy
-
-    def _policy_of(self, record: SessionRecord) -> Policy:
-        """The policy that a session was opened with, over this process's own."""
-        if not record.policy:
-            return self.policy
-        try:
-            return self._checked(Policy.from_dict(record.policy, self.policy))
-        except ConfigError as error:
-            self.log.warning("The policy of session %s is not understood here: %s", record.session_id, error)
-            return self.policy
-
-    def _make(
-        self, *, snapshot: Snapshot, policy: Policy, user: str | None, attributes: Mapping[str, Any], **facts: Any
-    ) -> Session:
-        plans = self._plans_for(snapshot, policy, user, roles_of(attributes))
-        return Session(self, snapshot=snapshot, plans=plans, policy=policy, user=user, attributes=attributes, **facts)
-
-    def _plans_for(self, snapshot: Snapshot, policy: Policy, user: str | None, roles: frozenset[str]) -> Plans:
-        allowed = policy.tools_of(user)
-        asked = roles & snapshot.roles  # others make no difference
-        key = (snapshot.key, allowed, asked)
-        plans = self._plans.get(key) if policy is self.policy else None
-        if plans is None:
-            plans = Plans(
-                snapshot, policy, self.trail.observe, self._redactors, allowed, self._meaning, self.gates, asked
-            )
-            if policy is self.policy:
-                of_version = snapshot.version
-                self._plans = {
-                    known: kept for known, kept in self._plans.items() if known[0].partition("/")[0] == of_version
-                }
-                self._plans[key] = plans
-        return plans
-
-    def _from_record(
-        self, record: SessionRecord, token: str, snapshot: Snapshot, policy: Policy, connection: int
-    ) -> Session:
-        return self._make(
-            id=record.session_id,
-            token=token,
-            user=record.user,
-            tenant=record.tenant,
-            attributes=dict(record.attributes),
-            state=StateController({**record.state, "mode": record.mode, "isActive": record.active}),
-            snapshot=snapshot,
-            policy=policy,
-            connection=connection,
-        )
-
-    def _introduce(self, session: Session, subject: AuditSubject | None) -> None:
-        """Under which name the user of a session stands in the audit log, and how what they say does."""
-        session.pseudonym = subject.pseudonym if subject is not None else None
-        session.subject = None
-        how = session.policy.audit_arguments
-        if how == "none":
-            session.subject = AuditSubject(session.pseudonym or "", b"")
-        elif how == "erasable" and self.durable_audit is not None and self.durable_audit.is_durable:
-            session.subject = subject
-
-    async def _known(self, session: Session) -> Session:
-        user = session.user
-        known = await self.store.audit_subject(session.tenant, user, _new_subject()) if user is not None else None
-        self._introduce(session, known)
-        return session
-
     async def pseudonym_of(self, session: Session, user: str | None) -> str | None:
-        """Under which name a person stands in the audit log who did something in a session, their own or another's."""
-        if user is None or user == session.user:
-            return session.pseudonym
-        known = await self.store.audit_subject(session.tenant, user, _new_subject())
-        return known.pseudonym if known is not None else None
+        """Under which name the audit log knows a person."""
+        return await self._factory.pseudonym_of(session, user)
 
     async def _authentic(self, session_id: str, token: str) -> SessionRecord:
         known = isinstance(session_id, str) and session_id.isascii()
@@ -782,10 +705,6 @@ class RuntimeCore:
         if record is None or not good:
             raise UsageError("There is no such session.")
         return record
-
-
-def _new_subject() -> AuditSubject:
-    return AuditSubject(f"user_{secrets.token_hex(8)}", secrets.token_bytes(32))
 
 
 def _hash(token: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from hashlib import sha256
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,12 @@ from handrail.runtime.turns import TurnRecord
 from handrail.schema.strict_json import read_arguments
 
 if TYPE_CHECKING:
-    from handrail.runtime.core import RuntimeCore
+    from handrail.runtime.claim_and_run import AppliesIntents
+    from handrail.runtime.confirmation import Confirmations
+    from handrail.runtime.ledger_lookup import LedgerLookup
     from handrail.runtime.plan import ToolPlan
     from handrail.runtime.session import Session
+    from handrail.runtime.write_path import WritePath
 
 _PASSING = (ErrorType.TRANSIENT, ErrorType.TIMEOUT, ErrorType.CANCELLED)
 """Outcomes that say nothing about the next try."""
@@ -37,12 +41,23 @@ _PASSING = (ErrorType.TRANSIENT, ErrorType.TIMEOUT, ErrorType.CANCELLED)
 class Pipeline:
     """The pipeline of one runtime."""
 
-    __slots__ = ("answers", "core", "execution")
+    __slots__ = ("_apply_intents", "_confirmations", "_lookup", "_write_path", "answers", "execution")
 
-    def __init__(self, core: RuntimeCore, answers: Answers, execution: Execution) -> None:
-        self.core = core
+    def __init__(
+        self,
+        answers: Answers,
+        execution: Execution,
+        lookup: LedgerLookup,
+        confirmations: Confirmations,
+        write_path: WritePath,
+        apply_intents: AppliesIntents,
+    ) -> None:
         self.answers = answers
         self.execution = execution
+        self._lookup = lookup
+        self._confirmations = confirmations
+        self._write_path = write_path
+        self._apply_intents = apply_intents
 
     async def call(self, session: Session, call: Call, turn: TurnRecord | None = None) -> ToolResponse:
         """The envelope that this call ends in. Every call gets one. `turn` is one that the session is not in: that of a call
@@ -132,7 +147,7 @@ class Pipeline:
     async def _replay(self, attempt: Attempt, known: Entry) -> ToolResponse | None:
         """The answer of a known call; None if a dead process left it, so that it may be run."""
         raw = attempt.raw_digest
-        if known.tool != attempt.plan.tool_id or known.raw_digest not in (raw, self.core.digest_of(raw)):
+        if known.tool != attempt.plan.tool_id or known.raw_digest not in (raw, _digest_of(raw)):
             message = f'The call id "{attempt.call.call_id}" was used before for another call.'
             refusal = Refusal(
                 "replay", ErrorType.CONFLICT, message, rule=RefusalRule.CALL_ID_REUSED, value=attempt.call.call_id
@@ -140,18 +155,18 @@ class Pipeline:
             return self.answers.refuse(attempt, refusal)
         try:
             if known.hold_id is not None and known.response is None:
-                return await self.core.confirmations.answer_held(attempt, known)
+                return await self._confirmations.answer_held(attempt, known)
             if known.ledger_key is not None and (known.unknown or not (known.response is not None or known.kept)):
-                return await self.core.lookup.replay(attempt, known)
+                return await self._lookup.replay(attempt, known)
             if known.ledger_key is not None and attempt.turn.from_before:
-                await self.core.lookup.take_ordinal(attempt, known.ledger_key)
+                await self._lookup.take_ordinal(attempt, known.ledger_key)
             answer = await self.answers.replay(attempt, known)
         except StoreUnavailable as error:
             return self.answers.refuse_unrecorded(attempt, error)
         except StartOver:
             return await Pipeline.call(self, attempt.session, attempt.call, _own(attempt))
         if known.hold_id is not None and known.response is not None:
-            await self.core.confirmations.outcome_told(known.hold_id, attempt.turn.number)
+            await self._confirmations.outcome_told(known.hold_id, attempt.turn.number)
         return answer
 
     async def _replay_by_content(self, attempt: Attempt) -> ToolResponse | None:
@@ -175,7 +190,7 @@ class Pipeline:
     async def _write(self, attempt: Attempt, needs_person: bool) -> ToolResponse:
         """Steps 9 to 16 for a writing or held call."""
         try:
-            return await self.core.write_path.call(attempt, needs_person)
+            return await self._write_path.call(attempt, needs_person)
         except StartOver:
             return await Pipeline.call(self, attempt.session, attempt.call, _own(attempt))
 
@@ -196,7 +211,8 @@ class Pipeline:
         answer = self.answers.finish(attempt, response, raw)
         entry.retryable = _may_pass_later(attempt, answer)
         entry.settle(answer, raw)
-        self._apply_intents(attempt, answer)
+        if answer.intents and answer.error is None:
+            self._apply_intents(attempt.session, attempt, answer.intents)
         return answer
 
     def _settle(self, attempt: Attempt, response: ToolResponse, raw: bytes) -> ToolResponse:
@@ -206,6 +222,7 @@ class Pipeline:
         replays = attempt.session.replays
         retryable = not ok and _may_pass_later(attempt, answer)
         started, turn = attempt.started, attempt.turn.number
+        # A tuple, because most entries are never asked for again: `Replays.find` makes an `Entry` of it for those that are.
         replays[attempt.key] = (
             attempt.plan.tool_id, attempt.raw_digest, retryable, error, intents, meta, raw, started, turn
         )  # fmt: skip
@@ -215,13 +232,9 @@ class Pipeline:
                 del replays[oldest]
             else:  # it may still run
                 replays.drop_oldest()
-        if intents:
-            self._apply_intents(attempt, answer)
+        if intents and error is None:
+            self._apply_intents(attempt.session, attempt, intents)
         return answer
-
-    def _apply_intents(self, attempt: Attempt, answer: ToolResponse) -> None:
-        if answer.intents and answer.error is None:
-            self.core.apply_intents(attempt.session, attempt, answer.intents)
 
     async def call_many(self, session: Session, calls: Sequence[Call]) -> list[ToolResponse]:
         """Several calls of one message: a writing call waits for all before it, and is waited for by all after it."""
@@ -271,6 +284,10 @@ class Pipeline:
         if read(attempt) is not None or prepare(attempt) is not None:
             return None
         return args_digest(plan.definition, attempt.args, attempt.canonical)
+
+
+def _digest_of(raw: bytes | str) -> str:
+    return sha256(raw if isinstance(raw, bytes) else raw.encode()).hexdigest()
 
 
 def _own(attempt: Attempt) -> TurnRecord | None:

@@ -28,8 +28,8 @@ class TracedTurns(Turns):
 
     __slots__ = ("_tracing",)
 
-    def __init__(self, core: Any, tracing: TracingPort) -> None:
-        super().__init__(core)
+    def __init__(self, tracing: TracingPort, *parts: Any, **named: Any) -> None:
+        super().__init__(*parts, **named)
         self._tracing = tracing
 
     async def begin(self, session: Session, input_id: str | None, connection: int | None) -> int:
@@ -54,8 +54,8 @@ class TracedPipeline(Pipeline):
 
     __slots__ = ("_tracing",)
 
-    def __init__(self, core: Any, answers: Answers, execution: Execution, tracing: TracingPort) -> None:
-        super().__init__(core, answers, execution)
+    def __init__(self, tracing: TracingPort, *parts: Any) -> None:
+        super().__init__(*parts)
         self._tracing = tracing
 
     async def call(self, session: Session, call: Call, turn: TurnRecord | None = None) -> ToolResponse:

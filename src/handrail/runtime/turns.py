@@ -5,8 +5,9 @@ What was spent, what was called and what came back empty is counted in the turn,
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from itertools import islice
 from time import perf_counter
@@ -14,11 +15,15 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from handrail.contract.definition import RateLimit
-from handrail.contract.store import Hold, HoldState, LedgerRow, StoreUnavailable, TurnStart
+from handrail.contract.ports import MetricsPort
+from handrail.contract.store import Hold, HoldState, LedgerRow, Store, StoreUnavailable, TurnStart
 
 if TYPE_CHECKING:
-    from handrail.runtime.core import RuntimeCore
+    from handrail.runtime.claim_and_run import LostConnection
+    from handrail.runtime.envelopes import AuditTrail
+    from handrail.runtime.rates import Rates
     from handrail.runtime.session import Session
+    from handrail.runtime.statistics import CallStatistics
 
 Pair = tuple[str, str]
 """A tool and the digest of its arguments."""
@@ -243,10 +248,38 @@ def digest_of(tool: str, loop_key: bytes) -> str:
 class Turns:
     """The turns of one runtime's sessions."""
 
-    __slots__ = ("_limits", "core")
+    __slots__ = (
+        "_limits",
+        "_log",
+        "_lost_connection",
+        "_metrics",
+        "_rates",
+        "_save",
+        "_statistics",
+        "_store",
+        "_trail",
+    )
 
-    def __init__(self, core: RuntimeCore) -> None:
-        self.core = core
+    def __init__(
+        self,
+        store: Store,
+        trail: AuditTrail,
+        metrics: MetricsPort,
+        rates: Rates,
+        statistics: CallStatistics | None,
+        *,
+        save: Callable[[Session], Awaitable[None]],
+        lost_connection: LostConnection,
+        log: logging.Logger,
+    ) -> None:
+        self._store = store
+        self._trail = trail
+        self._metrics = metrics
+        self._rates = rates
+        self._statistics = statistics
+        self._save = save
+        self._lost_connection = lost_connection
+        self._log = log
         self._limits: dict[str, list[tuple[str, RateLimit]]] = {}
         """The limits of each registry version, so that their use elsewhere is known when a turn begins."""
 
@@ -256,7 +289,7 @@ class Turns:
         try:
             used = connection or session.connection
             while not (started := await self._begin_stored(session, input_id, used)).turn:
-                is_here = await self.core.lost_connection(session, used)
+                is_here = await self._lost_connection(session, used)
                 if is_here and connection is None:
                     used = session.connection
                     continue
@@ -267,7 +300,7 @@ class Turns:
                 self.end(session)
             remembered = started.turn in session.turns
             if not remembered and started.turn not in session.spent:
-                self.core.metrics.turn_started(session.id)
+                self._metrics.turn_started(session.id)
             turn = session.enter_turn(started.turn, perf_counter())
             turn.ended = False
             if started.known:
@@ -289,14 +322,14 @@ class Turns:
     async def _begin_stored(self, session: Session, input_id: str | None, connection: int) -> TurnStart:
         """What was counted in the turn that is left is stored along: its input may come again in another process."""
         if any(not turn.stored for turn in session.turns.values()) and await self.store(session) and session.late():
-            await self.core.save(session)  # before they are let go
+            await self._save(session)  # before they are let go
         left = session.turn
         if left is None or not left.stored:
-            return await self.core.store.begin_turn(session.id, connection=connection, input_id=input_id)
+            return await self._store.begin_turn(session.id, connection=connection, input_id=input_id)
         counters = left.counters()
         left.kept, left.kept_total = True, left.total_used  # what is counted from now on is not among it
         try:
-            return await self.core.store.begin_turn(
+            return await self._store.begin_turn(
                 session.id, connection=connection, input_id=input_id, left=(left.number, counters)
             )
         except BaseException:
@@ -305,7 +338,7 @@ class Turns:
 
     def _begin_unstored(self, session: Session, input_id: str | None, error: StoreUnavailable) -> int:
         """Reads go on while the store is away: the turn begins here, and is stored before anything is written in it."""
-        self.core.log.warning("A turn could not be stored yet: %s", error)
+        self._log.warning("A turn could not be stored yet: %s", error)
         known = next((turn for turn in session.turns.values() if input_id and turn.input_id == input_id), None)
         if known is None:
             if session.turn is not None:
@@ -314,7 +347,7 @@ class Turns:
             known.stored, known.input_id = False, input_id or f"late:{uuid4().hex}"
             session.let_go(TURNS_COUNTED - 1)
             session.turns[known.number] = known
-            self.core.metrics.turn_started(session.id)
+            self._metrics.turn_started(session.id)
         else:
             known.begin_again()
         session.enter_turn(known.number, perf_counter())
@@ -328,16 +361,16 @@ class Turns:
         unstored = [turn for turn in turns if not turn.stored]
         for turn in unstored:
             if not turn.stored:
-                await self._store(session, turn)
+                await self._store_turn(session, turn)
         return bool(unstored)
 
-    async def _store(self, session: Session, turn: TurnRecord) -> None:
+    async def _store_turn(self, session: Session, turn: TurnRecord) -> None:
         connection = session.connection
-        started = await self.core.store.begin_turn(session.id, connection=connection, input_id=turn.input_id)
+        started = await self._store.begin_turn(session.id, connection=connection, input_id=turn.input_id)
         if turn.stored:
             return
         if started.turn == 0:
-            await self.core.lost_connection(session, connection)
+            await self._lost_connection(session, connection)
             return
         if session.turns.get(turn.number) is turn:
             del session.turns[turn.number]
@@ -355,9 +388,9 @@ class Turns:
     async def _learn_declined(self, session: Session, turn: TurnRecord) -> None:
         """A person may have said no after the turn was left, wherever the session was then."""
         try:
-            holds = await self.core.store.holds(session.id, (HoldState.DECLINED,))
+            holds = await self._store.holds(session.id, (HoldState.DECLINED,))
         except StoreUnavailable as error:
-            self.core.log.warning("What was declined in an earlier turn is not known: %s", error)
+            self._log.warning("What was declined in an earlier turn is not known: %s", error)
         else:
             turn.declined.update(pair_of(hold) for hold in holds if hold.turn == turn.number)
 
@@ -369,9 +402,9 @@ class Turns:
             limits = self._limits[session.snapshot.key] = [(name, limit) for name, limit in found if limit]
         if limits:
             try:
-                await self.core.rates.learn(self.core.store, session, limits)
+                await self._rates.learn(self._store, session, limits)
             except StoreUnavailable as error:
-                self.core.log.warning("The limits used elsewhere are not known: %s", error)
+                self._log.warning("The limits used elsewhere are not known: %s", error)
 
     def end(self, session: Session) -> None:
         turn = session.turn
@@ -380,11 +413,11 @@ class Turns:
         turn.ended = True
         limit, mode = session.limits.turn_ms, session.mode
         budget = {} if limit is None else {"toolBudgetMs": limit}
-        self.core.trail.note(
+        self._trail.note(
             "turn_summary",
             session,
             {
-                **self.core.trail.who(session),
+                **self._trail.who(session),
                 "duration": round((perf_counter() - turn.started) * 1000, 3),
                 "toolMs": round(turn.tool_ms, 3),
                 **budget,
@@ -393,10 +426,10 @@ class Turns:
                 "refusals": turn.refused,
             },
         )
-        self.core.metrics.turn_ended(mode, turn.tool_ms)
-        if self.core.statistics is not None:
-            self.core.statistics.turn_ended(session, turn)
+        self._metrics.turn_ended(mode, turn.tool_ms)
+        if self._statistics is not None:
+            self._statistics.turn_ended(session, turn)
         if limit is not None and turn.tool_ms > limit:
-            self.core.log.info(
+            self._log.info(
                 "The tools of a turn took %.0f ms; the budget of a %s turn is %d ms", turn.tool_ms, mode, limit
             )
