@@ -234,7 +234,8 @@ async def test_arguments_over_mcp_are_refused_with_their_own_message_and_audited
         assert len(lines) == (0 if state else 1)
 
 
-async def test_a_request_of_many_small_values_is_refused_before_it_is_read(tmp_path):
+async def test_a_request_of_many_small_values_is_refused_before_it_is_read_and_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("handrail.server.api.mcp_access._DRAIN_SECONDS", 3_600.0)  # all of the body is here already
     async with in_process(tmp_path, tools=TAKES_ALL, mcp=McpOptions()) as server:
         answers = {"confirmation": [{"a": 1}] * 28_000}
         params = {"inputResponses": answers, "name": "take", "arguments": {}, "_meta": mcp_meta()}

@@ -61,15 +61,27 @@ class McpRoutes:
                 self._check_room(key)
             await self._with_session(key, named, listens, scope, receive, send)
         except HttpProblem as problem:
-            if problem.status == _TOO_LARGE:
-                await _drained(receive)
             await refusal(problem)(scope, receive, send)
         except SessionRefused as refused:
             await refusal(problem_of(refused))(scope, receive, send)
 
     async def _read(self, scope: Scope, receive: Receive) -> Receive:
         """The body, read within its limit and in time, for the SDK to receive: without arguments that nobody takes."""
-        raw = await read_body(Request(scope, receive), self._context.options)
+        is_whole = False
+
+        async def noting() -> Message:
+            nonlocal is_whole
+            message = await receive()
+            is_whole = message["type"] != "http.request" or not message.get("more_body", False)
+            return message
+
+        try:
+            raw = await read_body(Request(scope, noting), self._context.options)
+        except HttpProblem as problem:
+            # After the last part nothing comes any more: whoever waits for it keeps the client waiting as well.
+            if problem.status == _TOO_LARGE and not is_whole:
+                await _drained(receive)
+            raise
         try:
             request = read_request(raw)
         except TooManyValues:
