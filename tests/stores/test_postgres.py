@@ -681,6 +681,7 @@ async def test_a_database_that_may_only_be_read_is_told(url):
         with psycopg.connect(url, autocommit=True) as db:
             db.execute("SET default_transaction_read_only = off")
             db.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        assert (await store.claim(claim("k1"))).verdict is ClaimVerdict.CLAIMED, "without a restart"
 
 
 def test_without_the_driver_the_command_that_installs_it_is_named(monkeypatch):

@@ -97,12 +97,41 @@ async def test_a_pooler_is_refused_and_it_is_said_what_to_do(url, refuses):
     assert said.endswith("; name the PostgreSQL server itself in its URL.")
 
 
-async def test_a_standby_is_refused_and_a_claim_at_one_is_never_taken():
+class Name(LoopbackProxy):
+    """A name of a machine, which leads to one server, and later to another."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.leads_to = server
+        super().__init__()
+
+    async def connect(self, head):
+        return await asyncio.open_unix_connection(str(self.leads_to.folder / ".s.PGSQL.5432"))
+
+
+async def _refusal_of(request) -> str:
+    """What a store says in the end that has lost its connections and made new ones."""
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable) as caught:
+            await request()
+    return _sentence(caught)
+
+
+async def test_a_standby_is_refused_and_left_once_the_name_leads_to_the_primary_again():
     with postgres_server("wal_level=replica") as primary:
         url = primary.new_database()
-        with standby_of(primary) as standby:
-            said = await _refusal(standby.url(conninfo_to_dict(url)["dbname"]), StoreUnavailable)
-    assert "may only be read; it is a standby" in said
+        with standby_of(primary) as standby, Name(primary) as name:
+            database = conninfo_to_dict(url)["dbname"]
+            said = await _refusal(standby.url(database), StoreUnavailable)
+            assert "may only be read; it is a standby" in said
+            named = f"postgresql://postgres@127.0.0.1:{name.port}/{database}?sslmode=disable&gssencmode=disable"
+            async with machines(named, "o1") as (store,):
+                name.leads_to = standby
+                name.cut()
+                assert "may only be read; it is a standby" in await _refusal_of(lambda: store.claim(claim("k1")))
+                assert "may be behind what was answered" in await _refusal_of(lambda: store.ledger_row("k1"))
+                name.leads_to = primary  # and nobody cuts the connections to the standby
+                assert (await store.claim(claim("k1"))).verdict is ClaimVerdict.CLAIMED
+                assert await store.ledger_row("k1") is not None
 
 
 async def test_a_full_disk_stops_writes_and_nothing_that_is_read(url):

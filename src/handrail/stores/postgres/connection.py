@@ -189,5 +189,10 @@ def check_durability(db: PostgresDatabase, title: str, refusal: type[HandrailErr
         )
 
 
-def read_only(db: PostgresDatabase) -> None:
+def read_only(db: PostgresDatabase, title: str) -> None:
+    """For a connection that only reads: of the server that takes writes, because a standby may be behind what was answered."""
+    if db.connection.execute("SELECT pg_is_in_recovery()").fetchone() != (False,):
+        raise StoreUnavailable(
+            f"{title} is a standby, which may be behind what was answered; name the primary in its URL."
+        )
     db.connection.execute("SET default_transaction_read_only = on")

@@ -35,7 +35,10 @@ POOLER = (
 
 
 def loses_connection(error: Exception) -> bool:
-    """Whether the connection is good for nothing more after this error."""
+    """Whether the connection is good for nothing more after this error. One to a server that only reads is not either: after a
+    failover the next may well lead to another, or the same server may be set to take writes again."""
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return True
     return isinstance(error, psycopg.OperationalError) and not isinstance(error, _PASSING)
 
 

@@ -73,7 +73,7 @@ class PostgresStore(ThreadedStore):
             raise unavailable(self._title, error) from None
         self._heartbeat = heartbeat
         writing = ReconnectingDatabase(connect, partial(check_durability, title=self._title))
-        reading = ReconnectingDatabase(connect, read_only)
+        reading = ReconnectingDatabase(connect, partial(read_only, title=self._title))
         self._databases = (writing, reading)
         self._wakeups = Wakeups(ReconnectingDatabase(connect, listen), self._title)
         make = partial(Worker, title=self._title, advice=_ADVICE, limit=self._limit)
