@@ -12,6 +12,7 @@ ALL = (
     "starting",
     "loading",
     "calling",
+    "features",
     "writing",
     "postgres",
     "sessions",

@@ -17,13 +17,12 @@ import orjson
 from benchmarks.catalogue import HANDLER, write_tools
 from benchmarks.report import Result
 from handrail import Call, Runtime
-from handrail.observe.tracing import Tracing
 from handrail.runtime.call_attempt import Attempt
 from handrail.runtime.execution import ResultRules, checked_result
 from handrail.runtime.gates import admit, prepare, read
 from handrail.runtime.session import Session
 from handrail.schema.strict_json import read_arguments
-from handrail.testing import ToolKit, open_tools
+from handrail.testing import open_tools
 
 _CALLS, _ROUNDS = 300, 21
 _NO_LIMIT = {"text": {"retrieval_calls": 0}}
@@ -42,31 +41,8 @@ async def _run() -> list[Result]:
             async with tools.runtime(policy=_NO_LIMIT, audit=folder / "audit") as runtime:
                 results += await _ratios(runtime)
                 results += await _steps(runtime)
-            results += await _tracing(tools)
         results += await _growth(folder)
         return results
-
-
-async def _tracing(tools: ToolKit) -> list[Result]:
-    """A governed call where OpenTelemetry is installed and nobody has configured it, and where an SDK takes every span."""
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  # an extra, and only from here on imported
-
-    plain, unconfigured = tools.runtime(policy=_NO_LIMIT), tools.runtime(policy=_NO_LIMIT)
-    assert unconfigured.tracing is None, "An SDK was configured before the benchmark."
-    traced = tools.runtime(policy=_NO_LIMIT, tracing=Tracing(TracerProvider()))
-    spent: dict[str, list[tuple[float, float]]] = {"not configured": [], "with an SDK that keeps nothing": []}
-    async with plain, unconfigured, traced:
-        sessions = [await runtime.open_session(user="u1") for runtime in (plain, unconfigured, traced)]
-        for number in range(_ROUNDS):
-            items = [_flat(number, index) for index in range(_CALLS)]
-            times = []
-            for session in sessions:
-                await session.begin_turn()
-                gc.collect()
-                times.append(await _timed(items, _caller(session, "tool_00000", f"traced {number}")))
-            for name, time_of in zip(spent, times[1:], strict=True):
-                spent[name].append((time_of, times[0]))
-    return [Result(f"OpenTelemetry {name} / governed call", _ratio(pairs), "x") for name, pairs in spent.items()]
 
 
 def _write_any_tool(folder: Path) -> Path:

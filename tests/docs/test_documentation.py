@@ -136,6 +136,9 @@ def test_every_test_that_a_page_names_exists(name):
     tests = set(re.findall(r"(?:`|::)(test_\w+)`", page))
     assert tests
     assert [test for test in tests if f"def {test}(" not in written] == []
+    pairs = re.findall(r"`(tests/[^`:]+)::(test_\w+)`", page)
+    elsewhere = [pair for pair in pairs if f"def {pair[1]}(" not in (ROOT / pair[0]).read_text(encoding="utf-8")]
+    assert elsewhere == []
 
 
 def test_the_roadmap_says_what_is_absent_and_what_was_decided_against():
