@@ -70,3 +70,23 @@ def test_what_is_said_after_one_approval_is_not_marked_by_the_next(
         settled.nth(1).wait_for()
         assert settled.count() == 2
         assert it.page.locator(".prose:not(.settled)").all_inner_texts() == [DONE]
+
+
+def test_a_call_that_ended_while_the_page_was_loaded_is_shown_as_done_when_its_end_is_told(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    *_, (_, card), (_, words), _ = held(script)
+    script.messages = [
+        {"role": "user", "text": "book", "turn": 1, "messageId": "m-1", "state": "done"},
+        {"role": "assistant", "turn": 1, "messageId": "m-1", "state": "done", "toolCards": [card], **words},
+    ]
+    with opened(browser, scripted.address) as it:
+        it.page.locator(".settled-when", has_text="Said before its time was over:").wait_for()
+        done = {"callId": "2:late", "toolId": card["toolId"], "confirmationId": "conf_1", "ok": True, "data": {}}
+        script.emit("tool_finished", done)
+        script.emit("text", {"text": DONE})
+        script.emit("done", {"text": DONE, "late": True})
+        it.page.locator(".prose", has_text=DONE).wait_for()
+        assert it.page.locator(".card").count() == 1
+        assert it.page.locator(".card").get_attribute("data-state") == "done"
+        assert it.page.locator(".settled-when").all_inner_texts() == ["Said before you approved it:"]

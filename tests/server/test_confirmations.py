@@ -1,5 +1,7 @@
 """Confirmations over HTTP: held, shown, approved or declined by the person, and what the model says when it hears of it."""
 
+import asyncio
+
 from tests.server.kit import OPERATOR, USER, in_process, over_socket, text_of
 
 from handrail.contract.store import Block
@@ -97,6 +99,33 @@ async def test_a_late_result_is_told_once_also_after_the_session_was_let_go(tmp_
             for session in list(server.runtime.sessions.values()):
                 await server.runtime.approvals.follow(session)
         assert [one["text"] for one in (await ana.show())["messages"]] == [one["text"] for one in before]
+
+
+async def test_what_happens_while_a_session_is_read_is_told_by_its_stream(tmp_path):
+    """The page takes what is shown and listens from the number that came with it: nothing may be between the two."""
+    async with over_socket(tmp_path) as server:
+        ana = await server.open()
+        await ana.say('call pay {"q": "10"}')
+        request = (await ana.show())["confirmations"][0]
+        read = server.runtime.store.holds
+
+        async def approved_meanwhile(*asked):
+            server.runtime.store.holds = read
+            async with ana.listening() as stream:
+                await ana.decide(request)
+                await stream.until("done")
+            return await read(*asked)
+
+        server.runtime.store.holds = approved_meanwhile
+        shown = await ana.show()
+        assert server.tools.started() == [{"q": "10"}]
+        (card,) = shown["messages"][1]["toolCards"]
+        assert card["error"]["type"] == "CONFIRMATION_REQUIRED"
+        async with ana.listening(shown["lastEventId"]) as stream:
+            async with asyncio.timeout(20):
+                told = await stream.until("done")
+        assert [event.data["ok"] for event in told if event.type == "tool_finished"] == [True]
+        assert text_of(told).startswith("Told: ")
 
 
 async def test_an_approval_after_the_request_has_expired_runs_nothing(tmp_path):

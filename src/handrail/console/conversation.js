@@ -375,8 +375,8 @@ class Conversation extends EventTarget {
   }
 
   /** After a reload: words that told of a request that waits still do, or are over with it. */
-  markSettled() {
-    for (const item of this.items.filter((one) => !one.voice)) {
+  markSettled(items = this.items) {
+    for (const item of items.filter((one) => !one.voice)) {
       const held = (item.parts ?? []).filter((part) => part.confirmation);
       const waits = held.map((part) => part.confirmation).filter((id) => this.waiting().some((one) => one.id === id));
       for (const part of item.parts ?? []) {
@@ -411,7 +411,14 @@ class Conversation extends EventTarget {
     card.meta = { ...card.meta, ...envelope.meta };
     if (envelope.data !== undefined) card.data = envelope.data;
     if (envelope.citations?.length) card.citations = envelope.citations;
+    const hadLapsed = card.state === "lapsed";
     card.state = state ?? stateOf(envelope, error);
+    if (hadLapsed) {
+      // Its call had ended when the session's state was taken, and nothing there said how.
+      const told = this.items.filter((item) => item.parts?.includes(card));
+      this.markSettled(told);
+      for (const item of told) this.tell("item", item);
+    }
     this.takeLeft(card.meta?.budget);
     this.turns.get(card.turn)?.finished(card);
     this.tell("card", card);

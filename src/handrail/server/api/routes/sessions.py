@@ -82,6 +82,8 @@ async def show_session(request: ApiRequest) -> Response:
     hosted = await hosted_session_of(request, looks=True)
     session = hosted.session
     sessions = request.context.sessions
+    # At one moment, and before the requests are read: what happens meanwhile is not in the messages, so the stream has to tell it.
+    messages, last_event = hosted.messages(detailed=request.key.is_operator), hosted.last_event
     return answer(
         {
             "sessionId": session.id,
@@ -94,12 +96,12 @@ async def show_session(request: ApiRequest) -> Response:
             "registryVersion": session.snapshot.version,
             "tools": [tool.tool_id for tool in tools_in(session)],
             "budget": hosted.budget(),
-            "messages": hosted.messages(detailed=request.key.is_operator),
+            "messages": messages,
             "confirmations": await open_confirmations(
                 sessions.runtime, session, tokens=request.query_params.get("tokens") == "true"
             ),
             "approved": await approved_confirmations(sessions.runtime, hosted.id),
-            "lastEventId": hosted.last_event,
+            "lastEventId": last_event,
         }
     )
 
