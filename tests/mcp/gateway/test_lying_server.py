@@ -5,6 +5,7 @@ The first table holds definitions that are not taken in; the second what a pinne
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 from tests.mcp.gateway.conftest import LOOK, NOTE, Scripted, build_project, free, governed, pin
 
+from handrail.authoring.mcp.inspection import refusals
 from handrail.authoring.mcp.lock import read_lock
+from handrail.authoring.mcp.server_config import upstream_config
 from handrail.build.compiler import BuildPlan, build
 
 OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -105,6 +108,15 @@ async def test_no_hostile_definition_is_taken_in_and_the_honest_one_beside_them_
     assert set(pinned.refused) == {*(one["name"] for one in hostile), "twice"}
     assert set(pinned.tools) == {"look"}
     assert list(build_project(tmp_path, configs).snapshot().tools) == ["box_look"]
+
+
+@pytest.mark.parametrize("words", ["\n" * 2_000, "<" + " " * 60_000], ids=["line breaks", "blanks"])
+def test_words_that_are_long_to_search_by_trying_are_judged_at_once(words: str) -> None:
+    config = upstream_config("box", {"command": ["x"]})
+    definition = {"name": "look", **argument({"type": "string", "description": words})}
+    started = time.process_time()
+    assert refusals(config, {"look": definition}) == {}
+    assert time.process_time() - started < 1  # it took 20 seconds, and with 8,000 line breaks half an hour
 
 
 @pytest.mark.parametrize(("name", "prefix"), [("get_tool_guide", ""), ("approve", "")])

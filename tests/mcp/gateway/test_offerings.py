@@ -176,7 +176,7 @@ async def test_another_server_in_the_place_of_the_pinned_one_passes_nothing_on(
         with pytest.raises(MCPError, match="handrail mcp update box"):
             await client.get_prompt("box.greet", {})
         assert scripted.calls("resources/read") == []
-        (report,) = box.gateway.report()
+        (report,) = await box.gateway.report()
         (change,) = report["changes"]
         assert change["differences"] == [{"place": "/name", "was": '"scripted"', "is": '"impostor"'}]
 
@@ -223,6 +223,20 @@ async def test_a_list_without_end_is_cut(tmp_path: Path, scripted: Scripted) -> 
     )
     async with governed(tmp_path, {"box": free(scripted, **PASSING)}) as box, client_of(box) as client:
         assert len([one for one in await addresses(client) if "server/box" in one]) == 1_000
+
+
+async def test_a_list_of_entries_that_are_refused_ends_as_well(
+    tmp_path: Path, scripted: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    long = {**NOTES, "uri": "notes://long", "title": "word " * 4_000}
+    hidden = [{**NOTES, "uri": f"notes://{at}", "description": "\u202e"} for at in range(1_200)]
+    listed = {"resources": [long, *hidden, NOTES]}
+    scripted.says(**{**OFFERS, "answers": {**OFFERS["answers"], "resources/list": listed}})
+    async with governed(tmp_path, {"box": free(scripted, **PASSING)}) as box, client_of(box) as client:
+        assert [one for one in await addresses(client) if "server/box" in one] == []
+    left_out = [one.message for one in caplog.records if "which is left out" in one.message]
+    assert len(left_out) == 1_000
+    assert "more than 16,384 characters" in left_out[0]
 
 
 @pytest.mark.parametrize("uri", ["handrail://server/", "handrail://server/box/", "handrail://server/other/x://y"])

@@ -20,6 +20,7 @@ from handrail.schema.strict_json import canonical
 MAX_DEFINITION_BYTES = 65_536
 MAX_DESCRIPTION_CHARACTERS = 8_192
 MAX_ARGUMENTS = 128
+MAX_ENTRY_CHARACTERS = 16_384
 UPSTREAM_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-/]{0,127}", re.ASCII)
 _KEPT = "\n\r\t\u00a0\ufe0f"
 """Characters that are not seen as what they are, and are ordinary in a description all the same."""
@@ -27,11 +28,11 @@ _INSTRUCTIONS = tuple(
     (re.compile(pattern, re.IGNORECASE | re.DOTALL | re.MULTILINE), why)
     for pattern, why in (
         (
-            r"<\s*/?\s*(important|system|instructions?|secret|hidden|admin|assistant|user|prompt)\b",
+            r"<\s*+/?\s*+(important|system|instructions?|secret|hidden|admin|assistant|user|prompt)\b",
             "it has a tag for models",
         ),
         (
-            r"<!--|\[/?INST\]|<\|[a-z_]+\|>|^\s*#{0,3}\s*(system|assistant)\s*:",
+            r"<!--|\[/?INST\]|<\|[a-z_]+\|>|^[^\S\n]*+#{0,3}[^\S\n]*+(system|assistant)\s*+:",
             "it has marks that models take for turns or comments",
         ),
         (
@@ -66,10 +67,11 @@ _INSTRUCTIONS = tuple(
             r"private keys?|conversation|chat history|previous messages)\b",
             "it asks for secrets or for the conversation",
         ),
-        (r"!\[[^\]]*\]\(\s*(https?:|data:)", "it has a picture that would be fetched"),
-        (r"[A-Za-z0-9+/]{200,}={0,2}", "it has a long encoded text"),
+        (r"!\[(?:[^\]!]|!(?!\[))*+\]\(\s*+(https?:|data:)", "it has a picture that would be fetched"),
+        (r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{200,}", "it has a long encoded text"),
     )
 )
+"""Each takes few steps for a character, whatever the text: a server may write one to keep us busy."""
 _EAVESDROPPING = re.compile(
     r"(conversation|chat|message|dialog(ue)?)_?-?(history|log|context|transcript|so_far)|system_?-?prompt|chain_?-?of_?-?thought|"
     r"previous_?-?messages|full_?-?context",
@@ -119,6 +121,8 @@ def _troubles(config: UpstreamConfig, name: str, definition: Mapping[str, Any]) 
 
 def trouble_in_words(entry: Mapping[str, Any]) -> str | None:
     """Why an entry of a server's list is not shown to anybody: what it says, or hides. None if it can be."""
+    if sum(len(text) for _, text in _texts_in(entry)) > MAX_ENTRY_CHARACTERS:
+        return f"it has more than {MAX_ENTRY_CHARACTERS:,} characters"
     return next(_in_texts(entry), None)
 
 

@@ -19,6 +19,7 @@ from handrail.contract.errors import ConfigError, UsageError
 MAX_FILE_BYTES = 4 * 1024 * 1024
 _KEYS = ("mcpServers", "servers", "context_servers")
 """Where clients keep their servers: most of them, VS Code, Zed. VS Code's settings have `mcp` around it."""
+_LAST_COMMA = re.compile(r",\s*+[}\]]")
 _INPUT = re.compile(r"\$\{(?:input|env):([^}]+)\}")
 _SECRET_ARGUMENT = re.compile(r"(?:key|token|secret|password|passwd|auth|credential)", re.IGNORECASE)
 _LONG_RANDOM = re.compile(r"(?=[A-Za-z0-9_\-]*\d)(?=[A-Za-z0-9_\-]*[A-Za-z])[A-Za-z0-9_\-]{24,}")
@@ -159,7 +160,7 @@ def _plain_json(text: str) -> str:
         elif text.startswith("/*", at):
             end = text.find("*/", at)
             at = len(text) if end < 0 else end + 2
-        elif char == "," and re.match(r",\s*[}\]]", text[at:]):
+        elif char == "," and _LAST_COMMA.match(text, at):
             at += 1
         else:
             made.append(char)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random  # noqa: TID251  # spreads restarts; nothing that a test looks at
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -204,13 +204,17 @@ class Gateway:
             return None
         return self._identities[1].get(server)
 
-    def report(self) -> list[dict[str, Any]]:
+    async def report(self) -> list[dict[str, Any]]:
         """The servers as an operator sees them: state, pinned tools with their policy, and what they changed since."""
+        opened = {name: [one for key, one in self._open.items() if key[0] == name] for name in self.servers}
+        # In a thread, because to judge what servers say takes as long as they like within its bounds.
+        return await asyncio.to_thread(self._report, opened)
+
+    def _report(self, opened: Mapping[str, Sequence[Upstream]]) -> list[dict[str, Any]]:
         try:
             pinned = read_lock(self._project)
         except ConfigError as error:
             return [{**server_report(config, None, ()), "trouble": str(error)} for config in self.servers.values()]
-        opened = {name: [one for key, one in self._open.items() if key[0] == name] for name in self.servers}
         return [server_report(config, pinned.get(name), opened[name]) for name, config in sorted(self.servers.items())]
 
     async def aclose(self) -> None:

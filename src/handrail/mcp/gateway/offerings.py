@@ -58,15 +58,18 @@ async def _listed(server: Upstream, live: UpstreamConnection, kind: OfferKind) -
         return []
     kept: dict[str, dict[str, Any]] = {}
     cursor: str | None = None
+    left = MAX_LISTED
     for _ in range(_MAX_PAGES):
         page = await server.request(live, _list_request(kind, cursor), seconds=server.config.call_seconds)
         entries = page.get(kind)
-        for entry in entries if isinstance(entries, list) else ():
+        for entry in entries[:left] if isinstance(entries, list) else ():
+            left -= 1
             made = _entry(server, kind, entry)
             if made is not None:
                 kept.setdefault(made["name"] if kind == "prompts" else made.get("uri") or made["uriTemplate"], made)
-            if len(kept) >= MAX_LISTED:
-                return list(kept.values())
+            await asyncio.sleep(0)  # to judge a long entry takes some milliseconds
+        if not left:
+            break
         following = page.get("nextCursor")
         if not isinstance(following, str) or following == cursor:
             break

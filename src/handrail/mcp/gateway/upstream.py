@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import httpx2
 import mcp_types as types
+import orjson
 from mcp.client import Client
 from mcp.client.session import ClientRequestContext
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
@@ -27,6 +28,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 
+from handrail.authoring.mcp.inspection import MAX_DEFINITION_BYTES
 from handrail.authoring.mcp.lock import pin_of
 from handrail.authoring.mcp.server_config import UpstreamConfig
 from handrail.contract.errors import JsonError
@@ -341,8 +343,10 @@ class Upstream:
                         repeated.add(tool.name)
                     definition = tool.model_dump(by_alias=True, mode="json", exclude_unset=True)
                     definitions[tool.name] = definition
-                    with contextlib.suppress(JsonError, RecursionError, ValueError):  # without a pin it is never called
-                        pins[tool.name] = pin_of(definition)
+                    with contextlib.suppress(JsonError, RecursionError, ValueError, TypeError):
+                        # Without a pin it is never called.
+                        if len(orjson.dumps(definition)) <= 2 * MAX_DEFINITION_BYTES:
+                            pins[tool.name] = pin_of(definition)
                 if len(definitions) > self.config.max_tools:
                     raise UpstreamFault(f'it lists more than {self.config.max_tools} tools ("max_tools")')
                 if page.next_cursor is None or page.next_cursor == cursor:

@@ -127,7 +127,7 @@ async def policy(request: ApiRequest) -> Response:
 async def mcp_servers(request: ApiRequest) -> Response:
     """The MCP servers behind the gateway: state, pins, and what changed since they were taken."""
     gateway = request.context.runtime.services.opened.get(UPSTREAM_CAPABILITY)
-    return answer({"servers": [] if gateway is None else gateway.report()})
+    return answer({"servers": [] if gateway is None else await gateway.report()})
 
 
 @operators_only
