@@ -120,6 +120,11 @@ def test_the_link_alone_decides_nothing_and_one_that_a_person_opens_approves_onc
         page.get_by_role("button", name="Continue").click()
         page.get_by_text("That key is not known here.").wait_for()
         assert scripted.calls() == []
+        # A link that somebody else has made must not end as a command of theirs in a terminal.
+        page.goto(f"{page.url}$(touch${{IFS}}x)")
+        page.reload()
+        page.get_by_text("This address names no confirmation request").wait_for()
+        assert "touch" not in page.inner_text("body")
 
     address = opened_once(server, server.held_link(3, "buy milk"))
     with opened(browser, address, viewport=NARROW, scheme="dark") as tab:

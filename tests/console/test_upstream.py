@@ -43,7 +43,7 @@ def test_a_server_is_shown_with_its_state_pins_and_changes_and_its_calls_are_in_
     server = {"command": scripted.command, "annotations": "trust"}
     (folder / "handrail.toml").write_text(server_table("box", server), encoding="utf-8")
     beside(pin(folder, {"box": server}))
-    scripted.says(tools=[{**NOTE, "description": "Write two notes."}, LOOK])
+    scripted.says(tools=[{**NOTE, "description": "Write two notes."}, LOOK], name="scripted\u202e")
     served = Served(folder)
     try:
         assert beside(called(served, "box_look"))["ok"] is True
@@ -51,8 +51,10 @@ def test_a_server_is_shown_with_its_state_pins_and_changes_and_its_calls_are_in_
             page = it.page
             panel = page.locator("section", has=page.get_by_role("heading", name="MCP servers"))
             panel.get_by_text("running", exact=True).wait_for()
-            panel.get_by_text("1 change since it was pinned").wait_for()
+            panel.get_by_text("2 changes since it was pinned").wait_for()
             assert "Write two notes." in panel.inner_text()
+            assert "scripted\\u{202e}" in panel.inner_text()
+            assert "\u202e" not in panel.inner_text()
             panel.get_by_text("2 tools pinned").click()
             words = panel.inner_text()
             assert "reads, runs at once" in words

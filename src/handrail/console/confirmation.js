@@ -22,7 +22,8 @@ const id = location.hash.slice(1);
 const path = `/api/confirmations/${encodeURIComponent(id)}`;
 
 async function show() {
-  if (!id) return tell("No request", "This address names no confirmation request; open the link that the client shows.", "alert");
+  // Its letters are those of ids, because a person may be told to give them to a shell.
+  if (!/^[\w-]+$/.test(id)) return tell("No request", "This address names no confirmation request; open the link that the client shows.", "alert");
   if (!key()) return askForKey();
   try {
     ask(await get(path));
@@ -64,7 +65,7 @@ function askForKey(problem = "") {
   };
   const help = h("div", { class: "help", id: "key-help" });
   help.append(
-    h("p", null, "Behind ", h("code", { text: "handrail mcp wrap" }), " there is no key. Open this page once more from a terminal, by a link that works once: ", h("code", { text: `handrail mcp open "${location.href}"` })),
+    h("p", null, "Behind ", h("code", { text: "handrail mcp wrap" }), " there is no key. Open this page once more from a terminal, by a link that works once: ", h("code", { text: `handrail mcp open "${location.origin}${location.pathname}#${id}"` })),
     h("p", { text: "At another server: your own key, or an operator's. The key of the client that made the call does not count." }),
     h("p", { text: "It is kept in this tab only." }),
   );

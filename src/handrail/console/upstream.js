@@ -1,6 +1,7 @@
 // The MCP servers whose tools this project uses: whether they answer, what is pinned, and what they changed since.
 
 import { facts, h, icon, toolName } from "./dom.js";
+import { visible } from "./hidden-characters.js";
 import { plural } from "./words.js";
 
 const STATES = { ready: "running", starting: "starting", stopped: "not running; the next call starts it", failed: "failed" };
@@ -13,7 +14,7 @@ const CHANGES = {
 
 export function upstreamServer(server) {
   const changed = new Map(server.changes.map((change) => [change.tool, change]));
-  const trouble = server.trouble ? h("p", { class: "problem", text: server.trouble }) : null;
+  const trouble = server.trouble ? h("p", { class: "problem", text: visible(server.trouble) }) : null;
   const drift = server.changes.length
     ? h(
         "p",
@@ -42,7 +43,7 @@ export function upstreamServer(server) {
       { class: "exact" },
       h("summary", null, `${plural(server.tools.length, "tool")} pinned${server.refused.length ? `, ${server.refused.length} refused` : ""}`),
       h("ul", { class: "switches" }, ...server.tools.map((tool) => pinned(tool, changed.get(tool.name)))),
-      ...server.refused.map((one) => h("p", { class: "quiet" }, h("code", { text: one.name }), ` is refused: ${one.reason}`)),
+      ...server.refused.map((one) => h("p", { class: "quiet" }, h("code", { text: visible(one.name) }), ` is refused: ${visible(one.reason)}`)),
     ),
     ...server.changes.filter((change) => change.differences?.length).map(difference),
   );
@@ -62,14 +63,14 @@ function difference(change) {
   return h(
     "details",
     { class: "exact", open: true },
-    h("summary", null, `What ${change.tool} changed`),
+    h("summary", null, `What ${visible(change.tool)} changed`),
     ...change.differences.map((one) =>
       h(
         "div",
         { class: "difference" },
-        h("p", null, h("code", { text: one.place })),
-        one.was ? h("pre", { class: "was" }, h("del", { text: one.was })) : null,
-        one.is ? h("pre", { class: "is" }, h("ins", { text: one.is })) : null,
+        h("p", null, h("code", { text: visible(one.place) })),
+        one.was ? h("pre", { class: "was" }, h("del", { text: visible(one.was) })) : null,
+        one.is ? h("pre", { class: "is" }, h("ins", { text: visible(one.is) })) : null,
       ),
     ),
   );
