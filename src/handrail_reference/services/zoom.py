@@ -297,7 +297,7 @@ def _parsed(data: bytes, status: int) -> Any:
         return {}
     try:
         found = json.loads(data) if len(data) <= _MAX_BYTES else None
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if isinstance(found, dict):
         return found

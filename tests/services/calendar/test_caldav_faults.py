@@ -1,6 +1,8 @@
 """A CalDAV server that is slow, lies, answers HTML, closes in the middle, is full or refuses: one sentence, nothing half done."""
 
 import asyncio
+import threading
+from datetime import timedelta
 
 import pytest
 from tests.services.calendar.backends import NAMES, caldav_calendar
@@ -20,10 +22,12 @@ from tests.services.calendar.test_invitations import Crashed, crash, mail_of
 from tests.services.calendar.test_zoom import meetings_of
 
 from handrail.contract.errors import ConfigError, ErrorType, ToolError
+from handrail_reference.services.calendar import caldav_calendar as caldav_calendar_module
 from handrail_reference.services.calendar.booking import is_from
 from handrail_reference.services.calendar.caldav_client import CalDavClient
 from handrail_reference.services.calendar.opening import open_calendar
 from handrail_reference.services.calendar.port import BookedEvent, EventChange, OutcomeUnknown
+from handrail_reference.services.calendar.series import Series
 
 ANOTHER = (
     b"BEGIN:VCALENDAR\r\nVERSION:2.0\r\nBEGIN:VEVENT\r\nUID:another\r\nDTSTART:20260113T140000Z\r\nEND:VEVENT\r\n"
@@ -317,6 +321,33 @@ async def test_a_server_without_free_busy_is_asked_for_events(proxied, code):
     assert [(one.start, one.end, one.title) for one in found.busy] == [(at(14), at(15), None)]
 
 
+async def test_events_that_repeat_without_measure_are_one_sentence_and_hold_up_nobody(
+    proxied, radicale_server, monkeypatch
+):
+    """Whoever may invite may send them."""
+    _, calendar, direct = proxied
+    address = direct._addresses["primary"].removeprefix(radicale_server.url.rstrip("/"))
+    theirs = (
+        "UID:another\r\nDTSTAMP:20260101T000000Z\r\nDTEND:20260113T140500Z\r\nRRULE:FREQ=HOURLY;BYMINUTE=0,15,30,45"
+    )
+    text = ANOTHER.decode().replace("UID:another", theirs)
+    assert radicale_server.request("PUT", f"{address}often.ics", text, {"Content-Type": "text/calendar"})[0] == 201
+    threads = []
+
+    class Noted(Series):
+        def between(self, *window):
+            threads.append(threading.current_thread())
+            return super().between(*window)
+
+    monkeypatch.setattr(caldav_calendar_module, "Series", Noted)
+    days = {"start": at(0), "calendars": ["primary"], "details": True}
+    assert len((await calendar.availability(**days, end=at(24))).busy) > 20
+    with pytest.raises(ToolError, match="ask for less"):
+        await calendar.availability(**days, end=at(24) + timedelta(days=398))
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
+
+
 async def test_an_address_that_is_no_calendar_server_is_named(proxied):
     proxy, calendar, _ = proxied
     proxy.plan("OPTIONS", html)
@@ -351,8 +382,9 @@ async def test_the_doctor_asks_every_calendar(proxied):
 )
 def test_a_setting_that_cannot_be_is_named(tmp_path, settings, says):
     given = {"caldav_url": "https://dav.example.com/", "calendars": {"primary": "/ana/work/"}, **settings}
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=says) as caught:
         open_calendar(tmp_path, backend="caldav", **given)
+    assert ":p@" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

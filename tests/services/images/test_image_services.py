@@ -16,6 +16,7 @@ from tests.tools.reference import kind, reference
 
 from handrail.errors import ConfigError, ToolError
 from handrail_reference.services.images import Images, open_images
+from handrail_reference.services.images.engine import as_png
 
 KEY = "sk-local-image-key"
 ENGINES = {"openai": "openai:gpt-image-1", "gemini": "gemini:gemini-2.5-flash-image"}
@@ -145,6 +146,24 @@ async def test_an_image_is_drawn_in_the_services_own_size_with_its_cost(
     assert (found.engine, found.width) == (ENGINES[vendor], measures[0])
     assert images.session_attributes == {"paid_images": True}, "a person is asked, because it costs money"
     assert service.problems == []
+    await images.aclose()
+
+
+@pytest.mark.parametrize("vendor", ["openai", "gemini"])
+async def test_a_picture_is_packed_beside_the_loop_that_everybody_waits_for(
+    tmp_path: Path, service: ImageService, monkeypatch: pytest.MonkeyPatch, vendor: str
+) -> None:
+    threads = []
+
+    def noted(picture: bytes, engine: str) -> bytes:
+        threads.append(threading.current_thread())
+        return as_png(picture, engine)
+
+    monkeypatch.setattr(f"handrail_reference.services.images.{vendor}_engine.as_png", noted)
+    images = opened(tmp_path, vendor, service, monkeypatch)
+    assert len(await images.generate("a house", count=2)) == 2
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
     await images.aclose()
 
 

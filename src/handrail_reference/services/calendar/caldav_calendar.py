@@ -55,12 +55,14 @@ from handrail_reference.services.calendar.port import (
 )
 from handrail_reference.services.calendar.reading import read_file, whole_events
 from handrail_reference.services.calendar.remote import (
+    MAX_HAPPENINGS,
     Maybe,
     as_busy,
     check_window,
     clashing,
     not_there,
     taken,
+    too_many,
     twice,
     unknown,
     wrong_tenant,
@@ -398,14 +400,21 @@ class CalDavCalendar(BookingCalendar):
 
     async def _happenings(self, name: str, start: datetime, end: datetime) -> list[Happening]:
         span = f'<C:time-range start="{_stamp(start)}" end="{_stamp(end)}"/>'
-        found = []
-        for _, _, text in await self._query(name, span):
+        rows = await self._query(name, span)
+        # In a thread: whoever invites may send events that repeat tens of thousands of times in a range.
+        return await asyncio.to_thread(self._repeated, name, [text for _, _, text in rows], start, end)
+
+    def _repeated(self, name: str, texts: Sequence[str], start: datetime, end: datetime) -> list[Happening]:
+        found: list[Happening] = []
+        for text in texts:
             for uid, parts in self._components(text).items():
                 for one in Series(parts, self._zone).between(start, end):
                     of = one.of
                     found.append(
                         Happening(one.start, one.end, of.status, of.private, of.title, of.attendees, uid, name)
                     )
+                if len(found) > MAX_HAPPENINGS:
+                    raise too_many()
         return found
 
     def _components(self, text: str) -> dict[str, list[Component]]:
@@ -428,14 +437,7 @@ class CalDavCalendar(BookingCalendar):
             return [as_busy(one, details=False) for one in await self._taken([name], start, end)]
         if answer.status != 200:
             raise _refused(answer)
-        try:
-            document = Calendar.from_ical(answer.text)
-            parts = [part for part in document.walk("VFREEBUSY") if isinstance(part, FreeBusy)]
-            return [one for part in parts for one in _periods(part, name)]
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-            raise ToolError(
-                ErrorType.PERMANENT, "The calendar server answered with something that is no calendar."
-            ) from None
+        return await asyncio.to_thread(_busy_in, answer.text, name)
 
     async def _query(self, name: str, condition: str) -> tuple[tuple[str, str, str], ...]:
         body = (
@@ -480,6 +482,17 @@ def _collection(url: str, name: str, address: str) -> str:
             f"{address!r} is not."
         )
     return whole if whole.endswith("/") else f"{whole}/"
+
+
+def _busy_in(text: str, name: str) -> list[Busy]:
+    """The times of a free-busy report."""
+    try:
+        parts = [part for part in Calendar.from_ical(text).walk("VFREEBUSY") if isinstance(part, FreeBusy)]
+        return [one for part in parts for one in _periods(part, name)]
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        raise ToolError(
+            ErrorType.PERMANENT, "The calendar server answered with something that is no calendar."
+        ) from None
 
 
 def _periods(part: FreeBusy, name: str) -> list[Busy]:

@@ -62,9 +62,11 @@ class CalDavClient:
         except ValueError:
             parts, host = urlsplit(""), None
         if parts.scheme not in ("https", "http") or not host or parts.username or parts.query:
+            # What may hold a password or a token is not repeated.
+            given = "this is none" if "@" in url or "?" in url else f"{url!r} is not"
             raise ConfigError(
                 '"caldav_url" in [services.calendar] must be the address of a CalDAV server, such as "https://dav.example.com/"; '
-                f"{url!r} is not."
+                f"{given}."
             )
         if parts.scheme == "http" and host not in _LOOPBACK:
             raise ConfigError(

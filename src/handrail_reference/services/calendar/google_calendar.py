@@ -54,6 +54,7 @@ from handrail_reference.services.calendar.remote import (
     clashing,
     not_there,
     taken,
+    too_many,
     twice,
     unknown,
     wrong_tenant,
@@ -439,9 +440,7 @@ class GoogleCalendar(BookingCalendar):
                 raise nonsense() from None
             if not page:
                 return found
-        raise ToolError(
-            ErrorType.PERMANENT, "The calendar has more events in this range than can be read; ask for less."
-        )
+        raise too_many()
 
     def _happening(self, name: str, one: Mapping[str, Any]) -> Happening:
         status = (

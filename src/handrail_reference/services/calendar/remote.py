@@ -22,6 +22,8 @@ _THREADS = 8
 _MAX_WAITING = 64
 _CUT_SECONDS = 0.25
 MAX_RETRY_AFTER = 3600.0
+MAX_HAPPENINGS = 20_000
+"""In the range that is asked for, in one calendar."""
 
 
 class Maybe(Exception):  # no failure yet: whoever catches it finds out
@@ -162,6 +164,10 @@ def taken(happenings: Iterable[Happening], start: datetime, end: datetime) -> li
         for one in happenings
         if one.status != "free" and one.start < one.end and one.start < end and one.end > start
     ]
+
+
+def too_many() -> ToolError:
+    return ToolError(ErrorType.PERMANENT, "The calendar has more events in this range than can be read; ask for less.")
 
 
 def clashing(found: Iterable[Happening], besides: str | None, limit: int = MAX_CONFLICTS) -> tuple[Busy, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -47,7 +48,8 @@ class GeminiEngine:
         usage: Counter[str] = Counter()
         for _ in range(count):
             answer = await self._ask(prompt, size)
-            pictures.append(as_png(self._picture(answer), self.name))
+            # In a thread: a large picture is packed for a second or more.
+            pictures.append(await asyncio.to_thread(as_png, self._picture(answer), self.name))
             for name, field in _USAGE.items():
                 value = getattr(answer.usage_metadata, field, None)
                 usage[name] += value if isinstance(value, int) else 0

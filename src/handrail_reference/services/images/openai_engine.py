@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from typing import Any
@@ -52,8 +53,10 @@ class OpenAIEngine:
         if len(found) != count:
             raise failed_request(None)
         usage = {name: getattr(answer.usage, field, None) for name, field in _USAGE.items()}
+        # In a thread: a large picture is packed for a second or more.
+        pictures = await asyncio.to_thread(lambda: tuple(as_png(one, self.name) for one in found))
         return Drawing(
-            pictures=tuple(as_png(one, self.name) for one in found),
+            pictures=pictures,
             usage={name: value for name, value in usage.items() if isinstance(value, int)},
         )
 
