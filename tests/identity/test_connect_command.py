@@ -169,6 +169,7 @@ def test_a_service_that_is_away_is_one_sentence(
         ('client_secret = "x"', "must not hold the secret itself"),
         ('isuer = "https://a.example"', 'has no key "isuer" (did you mean "issuer"?)'),
         ('issuer = "http://a.example"', '"issuer" in [connections.example] must be an https address'),
+        ('issuer = "https://a:hunter2@a.example"', '"issuer" in [connections.example] must be an https address'),
         ("scopes = [1]", '"scopes" in [connections.example] must be a list of texts'),
         ('provider = "gogle"', "must be google, or left out"),
         ('parameters = { state = "x" }', 'cannot hold "state"'),
@@ -182,7 +183,9 @@ def test_a_wrong_setting_is_named(here: Path, capsys: pytest.CaptureFixture[str]
     kept = [one for one in path.read_text().splitlines() if one.partition(" ")[0] != key]
     path.write_text("\n".join([*kept, line, ""]))
     assert main(["connect", "--list"]) == 2
-    assert sentence in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert "hunter2" not in said
 
 
 def test_keys_do_not_belong_into_the_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -297,7 +297,9 @@ def test_a_token_for_one_server_is_sent_to_no_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "address",
     ["https://127.0.0.2/x", "https://localhost./x", "https://a.localhost/x", "https://[::ffff:127.0.0.1]/x",
-     "https://10.1.2.3/x", "https://169.254.169.254/x", "https://[fd00::1]/x", "http://login.example.com/x"],
+     "https://10.1.2.3/x", "https://169.254.169.254/x", "https://[fd00::1]/x", "http://login.example.com/x",
+     "https://127.1/x", "https://0x7f000001/x", "https://2130706433/x", "https://0300.0250.0.1/x",
+     "https://127.0.0.1\\.example.com/x", "https://login.example.com/\x1b[2Jx", "https://login.example.com/\tx"],
 )  # fmt: skip
 def test_a_server_elsewhere_cannot_have_us_ask_a_machine_of_ours(address: str) -> None:
     found = _Discovery(ConnectionConfig(name="notes", server="https://mcp.example.com/mcp"))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from handrail.app import open_connections, store_url
-from handrail.cli.output import count, print_json
+from handrail.cli.output import count, print_json, warn
 from handrail.cli.project import project_settings
 from handrail.contract.credentials import AuthorizationRefused, CredentialError
 from handrail.contract.errors import UsageError
@@ -218,5 +218,5 @@ def _rotated(number: int, options: Namespace) -> int:
 
 def _say(text: str) -> None:
     """For the person; what a program reads is on the standard output alone."""
-    sys.stderr.write(text + "\n")
+    warn(text)
     sys.stderr.flush()

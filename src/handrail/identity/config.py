@@ -172,7 +172,9 @@ def _check_values(place: str, values: Mapping[str, Any]) -> None:
         elif key == "revokes" and value not in REVOKES:
             wanted = " or ".join(f'"{one}"' for one in REVOKES)
         if wanted is not None:
-            raise ConfigError(f'"{key}" in {place} must be {wanted}; {value!r} is not.')
+            # An address may hold a password, which is not repeated.
+            given = "this is none" if key in _ADDRESSES and "@" in str(value) else f"{value!r} is not"
+            raise ConfigError(f'"{key}" in {place} must be {wanted}; {given}.')
 
 
 RESERVED = frozenset(
@@ -206,6 +208,8 @@ def is_safe_address(text: str) -> bool:
         host, port = parts.hostname, parts.port
     except ValueError:  # a bracket that is not closed, or a port that is none
         return False
-    if not host or port == 0 or parts.username is not None or parts.fragment or not text.isascii() or " " in text:
+    if not host or port == 0 or parts.username is not None or parts.fragment:
         return False
+    if not (text.isascii() and text.isprintable()) or " " in text or "\\" in text:
+        return False  # browsers, terminals and we have to read the same in it
     return parts.scheme == "https" or (parts.scheme == "http" and host in LOOPBACK)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv6Address, ip_address
+from socket import inet_aton
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit, urlunsplit
 
@@ -133,7 +134,11 @@ def _is_internal(host: str | None) -> bool:
     try:
         found = ip_address(name)
     except ValueError:
-        return False
+        try:
+            # As the system's own resolver reads addresses: 127.1, 0x7f000001, 2130706433.
+            found = ip_address(inet_aton(name))
+        except OSError:
+            return False
     mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
     return not (mapped or found).is_global
 
