@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.identity.authorization_server import AuthorizationServer
 from tests.identity.kit import connected, connections, consent
+from tests.runtime.kit import audited
 from tests.server.kit import OPERATOR, OTHER, USER, ServerUnderTest, bearer, in_process
 
 BROWSER = "a-secret-of-the-tab-0001"
@@ -61,6 +62,12 @@ async def test_a_connection_is_made_listed_and_ended_for_the_sessions_user(
         ended = await host.client.delete(f"{place}/example", headers=ana.headers)
         assert ended.json() == {"disconnected": True, "unrevoked": ""}
         assert all(token.revoked for token in server.tokens)
+        lines = audited(host.runtime, "connected", "disconnected")
+        assert [(one["event"], one["sessionId"], one["connection"], one["ok"]) for one in lines] == [
+            ("connected", bob.id, None, False),
+            ("connected", ana.id, "example", True),
+            ("disconnected", ana.id, "example", True),
+        ]
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,9 @@ async def complete(request: ApiRequest) -> Response:
             given, redirect_uri=redirect_uri(request), browser=browser, whose=(tenant, user)
         )
     except CredentialError as error:
+        _audit(request, "connected", None, ok=False)
         raise _problem(error) from None
-    request.context.runtime.audit.emit("connected", {"connection": state.name, "ok": True})
+    _audit(request, "connected", state.name, ok=True)
     return answer(_shown(state))
 
 
@@ -65,7 +66,7 @@ async def disconnect(request: ApiRequest) -> Response:
     name = str(request.path_params["connection"])
     ended = await connections.disconnect(tenant, user, name)
     if ended.existed:
-        request.context.runtime.audit.emit("disconnected", {"connection": name, "ok": not ended.unrevoked})
+        _audit(request, "disconnected", name, ok=not ended.unrevoked)
     return answer({"disconnected": ended.existed, "unrevoked": ended.unrevoked})
 
 
@@ -101,6 +102,12 @@ async def _configured(request: ApiRequest) -> tuple[Connections, str, str]:
         except UsageError as error:
             raise HttpProblem(404, str(error)) from None
     return connections, tenant, user
+
+
+def _audit(request: ApiRequest, event: str, connection: str | None, *, ok: bool) -> None:
+    """Whose it is, the session's first line says, under a pseudonym. An answer that is refused may name any connection."""
+    facts = {"sessionId": str(request.path_params["session"]), "connection": connection, "ok": ok}
+    request.context.runtime.audit.emit(event, facts)
 
 
 def _problem(error: CredentialError) -> HttpProblem:
