@@ -16,14 +16,14 @@ from urllib.parse import urlsplit
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import Message, Receive, Scope, Send
 
 from handrail.contract.keys import Key
 from handrail.identity.tokens import TokenChecker
 from handrail.mcp.server.governed_calls import CallKey
-from handrail.mcp.server.live_calls import TASKS, RequestContext
+from handrail.mcp.server.live_calls import RequestContext
 from handrail.mcp.server.options import McpOptions, Principal
+from handrail.mcp.server.plain_calls import PlainCalls
 from handrail.mcp.server.protocol import McpEndpoint
 from handrail.mcp.server.tool_calls import McpToolCalls
 from handrail.runtime.core import RuntimeCore
@@ -33,11 +33,7 @@ OAUTH = "oauth:"
 """Begins the name under which a client of the authorization server asks."""
 _PRINCIPAL, _WRITTEN, _ANSWERING = "handrail.principal", "handrail.written", "handrail.answering"
 _DRAIN_SECONDS = 20.0
-_SOON_MS = 5_000
 _WATCH_AFTER_SECONDS = 0.1
-_MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
-_SAYS_MORE = (b"rogressToken", b"logLevel", TASKS.encode())
-"""What a request has in it to which more than one answer may be given."""
 _LOG = logging.getLogger("handrail.mcp")
 
 
@@ -55,24 +51,16 @@ class McpHttp:
         opening = McpEndpoint.opening(self._server)
         self._server.create_initialization_options = lambda *_, **__: opening  # type: ignore[method-assign]
         self._manager = StreamableHTTPSessionManager(self._server, max_request_body_size=max_body_bytes)
-        self._direct = StreamableHTTPSessionManager(
-            self._endpoint.server(version=version, is_second=True),
-            json_response=True,
-            max_request_body_size=max_body_bytes,
-        )
-        """For calls that end in one answer: no stream is kept ready for what could be said before it."""
+        self._plain = PlainCalls(self._endpoint.tool, self._endpoint.call_tool, self._server.server_info_stamp)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        async with self._manager.run(), self._direct.run():
+        async with self._manager.run():
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         who = self._who(scope)
         scope[_PRINCIPAL], scope[_WRITTEN], scope[_ANSWERING] = who, [], False
-        # The SDK lets a session be used by the credential alone that opened it.
-        token = AccessToken(token="", client_id=who.client, scopes=[], subject=who.user)  # never looked at
-        scope["user"] = AuthenticatedUser(token)
 
         async def watched(message: Message) -> None:
             scope[_ANSWERING] = True
@@ -80,24 +68,18 @@ class McpHttp:
             if message["type"] == "http.response.body" and not message.get("more_body", False) and scope[_WRITTEN]:
                 await self._delivered(scope)
 
-        if not self._is_direct(scope):
-            await self._manager.handle_request(scope, receive, watched)
-            return
-        first = await receive()
-        replayed = _from_first(first, receive)
-        if first.get("more_body") or any(word in first.get("body", b"") for word in _SAYS_MORE):
-            await self._manager.handle_request(scope, replayed, watched)
-            return
-        with _cancelled_when_gone(scope, receive):
-            await self._direct.handle_request(scope, replayed, watched)
-
-    def _is_direct(self, scope: Scope) -> bool:
-        """Whether a request of 2026-07-28 calls a tool that soon has its answer, before which nothing can be said."""
-        headers = dict(scope["headers"]) if scope["method"] == "POST" else {}
-        if headers.get(b"mcp-method") != b"tools/call" or headers.get(b"mcp-protocol-version") not in _MODERN:
-            return False
-        tool = self._endpoint.tool(headers.get(b"mcp-name", b"").decode("latin-1"))
-        return tool is not None and "client" not in tool.capabilities and tool.latency_budget_ms <= _SOON_MS
+        if scope["method"] == "POST":
+            first = await receive()
+            plain = self._plain.read(scope, first.get("body", b"")) if not first.get("more_body", False) else None
+            if plain is not None:
+                with _cancelled_when_gone(scope, receive):
+                    await self._plain.answer(plain, watched)
+                return
+            receive = _from_first(first, receive)
+        # The SDK lets a session be used by the credential alone that opened it.
+        token = AccessToken(token="", client_id=who.client, scopes=[], subject=who.user)  # never looked at
+        scope["user"] = AuthenticatedUser(token)
+        await self._manager.handle_request(scope, receive, watched)
 
     def _who(self, scope: Scope) -> Principal:
         key: Key = scope["state"]["key"]

@@ -11,6 +11,8 @@ from handrail.settings import Settings
 
 MCP_CLIENT = "mcpClient"
 """The attribute of a session that names the credential of the client which it belongs to."""
+TRACE_CONTEXT = ("traceparent", "tracestate", "baggage")
+"""Where a request names the trace that it belongs to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ from handrail.contract.errors import ErrorType
 from handrail.mcp.server.catalogue import GUIDE_URI, SUMMARY, McpCatalogue, contents_of
 from handrail.mcp.server.governed_calls import CallKey
 from handrail.mcp.server.live_calls import TASKS, RequestContext, abilities, is_modern
-from handrail.mcp.server.options import McpOptions, Principal
+from handrail.mcp.server.options import TRACE_CONTEXT, McpOptions, Principal
 from handrail.mcp.server.request_body import WRITTEN_ARGUMENTS
 from handrail.mcp.server.results import RESULT_URI
 from handrail.mcp.server.tool_calls import CallRequest, EndedCall, InterimResult, McpToolCalls, unknown_tool
@@ -53,7 +53,6 @@ from handrail.runtime.core import RuntimeCore
 
 _PAGE = 2_000
 _MAX_CONNECTIONS = 1_000
-_TRACE_CONTEXT = ("traceparent", "tracestate", "baggage")
 _HINTS = {
     method: CacheHint(ttl_ms=0, scope="private")
     for method in (
@@ -101,14 +100,14 @@ class McpEndpoint:
         self._connections: dict[int, ServerSession] = {}
         """Of the handshake era, for what changes."""
 
-    def server(self, name: str = "handrail", version: str = "", *, is_second: bool = False) -> Server[Any]:
-        """The SDK's server. One that `is_second` for the same clients does not watch for changes: the first tells of them."""
+    def server(self, name: str = "handrail", version: str = "") -> Server[Any]:
+        """The SDK's server."""
         server: Server[Any] = Server(
             name,
             version=version,
             title="Handrail",
             cache_hints=_HINTS,  # type: ignore[arg-type]
-            lifespan=_no_lifespan if is_second else self._lifespan,
+            lifespan=self._lifespan,
             get_tool_input_schema=self._input_schema,
             on_list_tools=_finished(self._list_tools),  # type: ignore[arg-type]
             on_call_tool=_finished(self._call_tool),  # type: ignore[arg-type]
@@ -158,17 +157,21 @@ class McpEndpoint:
         return tool.parameters if tool is not None else None
 
     async def _call_tool(self, ctx: RequestContext, params: CallToolRequestParams) -> dict[str, Any]:
+        return await self.call_tool(ctx, params.name, params.arguments or {})
+
+    async def call_tool(self, ctx: RequestContext, name: str, args: Any) -> dict[str, Any]:
+        """The result of `tools/call`; the protocol's error for a tool that there is not."""
         who, tracing = self._transport.principal(ctx), self._runtime.tracing
-        written = ctx.request.scope.get(WRITTEN_ARGUMENTS) if ctx.request is not None else None
-        args = params.arguments or {} if written is None else written
+        if ctx.request is not None:
+            args = ctx.request.scope.get(WRITTEN_ARGUMENTS, args)
         with tracing.received(_trace_context(ctx)) if tracing is not None else nullcontext():
-            outcome = await self._run(ctx, who, "tools/call", params.name, args)
+            outcome = await self._run(ctx, who, "tools/call", name, args)
         if isinstance(outcome, InterimResult):
             return outcome.result
         response = outcome.response
         if response.error is not None and response.error.type is ErrorType.NOT_FOUND:
             session = await self.calls.governed.session(who)
-            if session.plans[params.name] is None:
+            if session.plans[name] is None:
                 raise unknown_tool(response)
         return await self.calls.results.of(who, response, outcome.blocks, session=outcome.session_id)
 
@@ -332,11 +335,6 @@ class McpEndpoint:
         return self._runtime.registry.snapshot().version, frozenset(self._runtime.switches)
 
 
-@asynccontextmanager
-async def _no_lifespan(server: Server[Any]) -> AsyncIterator[None]:
-    yield None
-
-
 def _finished(
     handler: Callable[[RequestContext, Any], Awaitable[dict[str, Any]]],
 ) -> Callable[[RequestContext, Any], Awaitable[dict[str, Any]]]:
@@ -365,6 +363,6 @@ def _start_of(params: PaginatedRequestParams | None, length: int) -> int:
 def _trace_context(ctx: RequestContext) -> dict[str, str]:
     """The trace that a request names: in `_meta`, as MCP does by every transport, or in the headers of its HTTP request."""
     headers = {} if ctx.request is None else ctx.request.headers
-    named = {name: value for name in _TRACE_CONTEXT if isinstance(value := headers.get(name), str)}
-    told = {name: value for name in _TRACE_CONTEXT if isinstance(value := (ctx.meta or {}).get(name), str)}
+    named = {name: value for name in TRACE_CONTEXT if isinstance(value := headers.get(name), str)}
+    told = {name: value for name in TRACE_CONTEXT if isinstance(value := (ctx.meta or {}).get(name), str)}
     return {**named, **told}

@@ -1,0 +1,190 @@
+"""A `tools/call` of 2026-07-28 over HTTP of which everything is plain: read once, and answered at once.
+
+The SDK reads each request several times over, into models and out of them, which takes longer than the governed call. What is
+taken here is what it would accept as well, word for word; whatever is missing, repeated, unusual or more than a call goes the
+SDK's way, which has the last word about it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol, cast
+
+import orjson
+from mcp.server.connection import Connection
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, X_MCP_HEADER_KEY
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    INTERNAL_ERROR,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+    ErrorData,
+    RequestParamsMeta,
+)
+from mcp_types.methods import serialize_server_result, validate_client_request
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.types import Scope, Send
+
+from handrail.contract.definition import ToolDefinition
+from handrail.contract.frozen import thaw
+from handrail.mcp.server.live_calls import TASKS, RequestContext
+from handrail.mcp.server.options import TRACE_CONTEXT
+from handrail.providers.mcp.transport import TURN
+
+CALL = "tools/call"
+_SOON_MS = 5_000
+_MAX_CLIENTS, _MAX_CLIENT_BYTES = 1_000, 4_096
+_VERSIONS = frozenset(MODERN_PROTOCOL_VERSIONS)
+_REQUEST = {"jsonrpc", "id", "method", "params"}
+_PARAMS = {"name", "arguments", "_meta"}
+_ABOUT_CLIENT = {PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY}
+_META = frozenset({*_ABOUT_CLIENT, TURN, *TRACE_CONTEXT})
+_LOG = logging.getLogger("handrail.mcp")
+
+
+class PlainCall(NamedTuple):
+    """A call that is ready to be made, and the id of its request as JSON."""
+
+    ctx: RequestContext
+    name: str
+    args: dict[str, Any]
+    request_id: bytes
+
+
+class CallsTools(Protocol):
+    """What makes a call, whoever has read it."""
+
+    def __call__(self, ctx: RequestContext, name: str, args: Any) -> Awaitable[dict[str, Any]]: ...
+
+
+class PlainCalls:
+    """Reads and answers plain calls. `find` gives the definition of a tool, `server_info` is what each result says of us."""
+
+    def __init__(
+        self, find: Callable[[str], ToolDefinition | None], call: CallsTools, server_info: Mapping[str, Any]
+    ) -> None:
+        self._find = find
+        self._call = call
+        self._stamp = orjson.Fragment(orjson.dumps({SERVER_INFO_META_KEY: server_info}))
+        self._soon: dict[str, tuple[ToolDefinition, bool]] = {}
+        self._clients: dict[bytes, ServerSession | None] = {}
+
+    def read(self, scope: Scope, body: bytes) -> PlainCall | None:
+        """The call in a request; None if it is not plain."""
+        headers = dict(scope["headers"])
+        if len(headers) != len(scope["headers"]) or not self._are_plain(headers):
+            return None
+        try:
+            request = json.loads(body)
+            if not (type(request) is dict and request.keys() == _REQUEST and request["jsonrpc"] == "2.0"):
+                return None
+            number, params = request["id"], request["params"]
+            if request["method"] != CALL or type(number) not in (int, str) or type(params) is not dict:
+                return None
+            if params.keys() != _PARAMS or type(params["arguments"]) is not dict or type(params["_meta"]) is not dict:
+                return None
+            session = self._client(headers[b"mcp-protocol-version"].decode("latin-1"), params)
+            if session is None or params["name"] != headers[b"mcp-name"].decode("latin-1"):
+                return None
+            ctx: RequestContext = RequestContext(
+                session=session,
+                lifespan_context=None,
+                protocol_version=session.protocol_version,
+                method=CALL,
+                params=params,
+                request_id=number,
+                meta=cast("RequestParamsMeta", params["_meta"]),
+                request=Request(scope),
+            )
+            return PlainCall(ctx, params["name"], params["arguments"], orjson.dumps(number))
+        except (ValueError, TypeError, RecursionError):  # no JSON, or a number or text that only the SDK's writer knows
+            return None
+
+    def _are_plain(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether they are those of a call of a tool that soon has its answer, before which nothing can be said."""
+        if headers.get(b"mcp-method") != b"tools/call" or b"mcp-protocol-version" not in headers:
+            return False
+        kind = headers.get(b"content-type", b"").decode("latin-1").lower()
+        if not (kind.startswith("application/json") and _takes_json(headers.get(b"accept", b"").decode("latin-1"))):
+            return False
+        name = headers.get(b"mcp-name", b"").decode("latin-1")
+        tool = self._find(name)
+        if tool is None:
+            return False
+        known = self._soon.get(name)
+        if known is None or known[0] is not tool:
+            known = self._soon[name] = (tool, _is_soon(tool))
+        return known[1]
+
+    def _client(self, version: str, params: Mapping[str, Any]) -> ServerSession | None:
+        """What is known of a client by its own words: looked at once, because each of its requests repeats them."""
+        meta = params["_meta"]
+        if not (meta.keys() <= _META and meta.get(PROTOCOL_VERSION_META_KEY) == version and version in _VERSIONS):
+            return None
+        words = orjson.dumps({name: meta[name] for name in _ABOUT_CLIENT if name in meta})
+        if words in self._clients:
+            return self._clients[words]
+        if len(words) > _MAX_CLIENT_BYTES:
+            return None
+        if len(self._clients) >= _MAX_CLIENTS:
+            self._clients.clear()
+        known = self._clients[words] = _session(version, params)
+        return known
+
+    async def answer(self, call: PlainCall, send: Send) -> None:
+        """Make the call, and send what comes of it."""
+        status = 200
+        try:
+            result = await self._call(call.ctx, call.name, call.args)
+            if "resultType" in result:  # the call has not ended: it asks its client for something
+                result = serialize_server_result(CALL, call.ctx.protocol_version, result)
+            told: dict[str, Any] = {"result": {"resultType": "complete", **result, "_meta": self._stamp}}
+        except Exception as error:  # noqa: BLE001  # as the SDK does: what went wrong is for the log, not for the client
+            if isinstance(error, MCPError):
+                data = error.error
+            else:
+                _LOG.exception("A call of %s could not be answered", call.name)
+                data = ErrorData(code=INTERNAL_ERROR, message="Internal server error")
+            status = ERROR_CODE_HTTP_STATUS.get(data.code, 200)
+            told = {"error": data.model_dump(by_alias=True, mode="json", exclude_none=True)}
+        body = orjson.dumps({"jsonrpc": "2.0", "id": orjson.Fragment(call.request_id), **told})
+        headers = [(b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def _session(version: str, params: Mapping[str, Any]) -> ServerSession | None:
+    meta = params["_meta"]
+    if CLIENT_CAPABILITIES_META_KEY not in meta:
+        return None
+    try:
+        validate_client_request(CALL, version, params)
+    except ValidationError:
+        return None
+    connection = Connection.from_envelope(version, meta.get(CLIENT_INFO_META_KEY), meta[CLIENT_CAPABILITIES_META_KEY])
+    can = connection.client_capabilities
+    if can is None or TASKS in (can.extensions or {}):
+        return None
+    # What is called here has no way to say something before its answer.
+    return ServerSession(connection.outbound, connection)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=256)
+def _takes_json(accept: str) -> bool:
+    kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    return not kinds.isdisjoint(("application/json", "application/*", "*/*"))
+
+
+def _is_soon(tool: ToolDefinition) -> bool:
+    if "client" in tool.capabilities or tool.latency_budget_ms > _SOON_MS:
+        return False
+    # An argument may have to be in a header as well.
+    return X_MCP_HEADER_KEY not in json.dumps(thaw(tool.parameters))
