@@ -141,18 +141,35 @@ class _Repeater:
         self.journal.write("changed", logical=wanted.logical, outcome=kind_of(answer))
 
     async def _approve(self, session: Session, wanted: Wanted) -> None:
-        """Twice at the same time, as two people may."""
+        """Twice at the same time, as two people may; who is asked to try again does."""
         LOGICAL.set(wanted.logical)
         event = await anext(event async for event in session.events() if event.type == "confirmation")
         confirmation, token = event.data["id"], event.data["token"]
-        await asyncio.gather(*(self.runtime.approve(confirmation, token=token) for _ in range(2)))
+
+        async def say_yes() -> None:
+            ends = time.monotonic() + 60
+            while True:
+                answer = await self.runtime.approve(confirmation, token=token)
+                again = answer.error is not None and answer.error.retryable and time.monotonic() < ends
+                self.journal.write("approval", logical=wanted.logical, outcome=kind_of(answer), again=again)
+                if not again:
+                    break
+                await asyncio.sleep(0.02)
+
+        await asyncio.gather(*(say_yes() for _ in range(2)))
 
 
 def _call(logical: str) -> Wanted:
     """By its number: two alike, two others, one that may be repeated, and one that waits for a person."""
     number = int(logical.rpartition("-")[2])
     tool = {4: "set_address", 5: "transfer"}.get(number, "charge_card")
-    return Wanted(logical, tool, {"account": "a1", "amount": max(1, number)})
+    # An approved call is run by whoever sees the yes first, also by the process itself: so its account has its name.
+    return Wanted(logical, tool, {"account": logical if tool == "transfer" else "a1", "amount": max(1, number)})
+
+
+def _started(line: dict[str, Any]) -> str:
+    """Which call a start is of."""
+    return str(line["account"] if line["tool"] == "transfer" else line["logical"])
 
 
 @dataclass(slots=True)
@@ -199,7 +216,7 @@ def run(home: str | Path, database: str | None, *, sessions: int, copies: int, l
 def _judge(lines: list[dict[str, Any]]) -> Outcome:
     starts = [line for line in lines if line["kind"] == "start"]
     answers = [line for line in lines if line["kind"] == "answer"]
-    counted = Counter(line["logical"] for line in starts)
+    counted = Counter(map(_started, starts))
     receipts: dict[str, set[str]] = defaultdict(set)
     stand_for: dict[str, set[str]] = defaultdict(set)
     for line in answers:
@@ -215,10 +232,15 @@ def _judge(lines: list[dict[str, Any]]) -> Outcome:
         doubled=sorted(name for name, times in counted.items() if times > 1),
         merged=[" = ".join(sorted(names)) for names in stand_for.values() if len(names) > 1]
         + of_other_arguments
-        + [line["logical"] for line in starts if line["amount"] == _CHANGED],
+        + [_started(line) for line in starts if line["amount"] == _CHANGED],
         inconsistent=sorted(name for name, given in receipts.items() if len(given) > 1),
         unanswered=[
             f"{line['logical']}: {line['outcome']}" for line in answers if line["outcome"] not in (*_FINAL, "held")
+        ]
+        + [
+            f"{line['logical']}: approved, {line['outcome']}"
+            for line in lines
+            if line["kind"] == "approval" and not line["again"] and line["outcome"] not in _FINAL
         ]
         + sorted({line["logical"] for line in answers} - counted.keys()),
     )

@@ -23,6 +23,7 @@ from tests.runtime.kit import (
 from handrail import Call, Runtime
 from handrail.contract.store import Block
 from handrail.runtime.confirmation import NOT_LOOKED_UP
+from handrail.stores import MemoryStore
 from handrail.testing import VirtualClock, settle
 
 TOOLS = {"pay": (confirmed(), PAID), "look": (reading(), FOUND)}
@@ -203,6 +204,35 @@ async def test_many_approvals_at_once_run_it_once(make_tools):
         assert [(await anext(late)).type for _ in range(2)] == ["confirmation_running", "envelope"]
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(anext(late), 0.05)
+
+
+class SlowToClaim(MemoryStore):
+    """A store whose claims wait until they may go on."""
+
+    def __init__(self):
+        super().__init__()
+        self.claimed, self.may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def claim(self, claim):
+        self.claimed.set()
+        await self.may_go_on.wait()
+        return await super().claim(claim)
+
+
+async def test_a_second_yes_that_waits_no_longer_takes_nothing_from_the_first(make_tools):
+    """Its grant is not withdrawn while the first is being claimed, which can take longer than anybody waits."""
+    async with make_tools(TOOLS, store=SlowToClaim()) as world:
+        session = await world.session(policy={"text": {"wait_seconds": 0.05}})
+        _, hold_id, token = await held(session, "c1")
+        first = asyncio.create_task(session.core.approve(hold_id, token=token))
+        await world.store.claimed.wait()
+        second = await session.core.approve(hold_id, token=token)
+        assert (kind(second), second.error.retryable) == ("IN_PROGRESS", True)
+        world.store.may_go_on.set()
+        assert (await first).ok
+        assert world.starts == 1
+        assert (await session.core.approve(hold_id, token=token)).ok
+        assert world.starts == 1
 
 
 async def test_the_late_envelope_reaches_the_session_and_names_the_call(make_tools):

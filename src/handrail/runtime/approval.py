@@ -222,7 +222,9 @@ class Approvals:
             return None
         try:
             stored = await self._store.hold_by_id(hold.hold_id)
-            if stored is not None and stored.state is HoldState.APPROVED:
+            # One that is claimed just now, for another yes to the same request, keeps the grant.
+            is_refused = stored is not None and stored.state is HoldState.APPROVED
+            if is_refused and not self._unconfirmed.is_under_way(hold):
                 stored = await self._store.move_hold(hold.hold_id, HoldState.PENDING, expected=(HoldState.APPROVED,))
             return stored
         except StoreUnavailable as error:
