@@ -82,7 +82,7 @@ async def show_session(request: ApiRequest) -> Response:
     hosted = await hosted_session_of(request, looks=True)
     session = hosted.session
     sessions = request.context.sessions
-    # At one moment, and before the requests are read: what happens meanwhile is not in the messages, so the stream has to tell it.
+    # At one moment, before the requests are read: the stream tells what happens meanwhile.
     messages, last_event = hosted.messages(detailed=request.key.is_operator), hosted.last_event
     return answer(
         {
