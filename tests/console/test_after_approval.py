@@ -90,3 +90,17 @@ def test_a_call_that_ended_while_the_page_was_loaded_is_shown_as_done_when_its_e
         assert it.page.locator(".card").count() == 1
         assert it.page.locator(".card").get_attribute("data-state") == "done"
         assert it.page.locator(".settled-when").all_inner_texts() == ["Said before you approved it:"]
+
+
+def test_an_end_that_was_shown_already_is_not_shown_again(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    """The session was read while the end of its last turn was being stored, which is told afterwards."""
+    ended = {"turn": 1, "messageId": "m-1", "state": "done"}
+    script.messages = [{"role": "user", "text": "book", **ended}, {"role": "assistant", "text": DONE, **ended}]
+    script.facts = {"answering": "m-1", "turn": 1}
+    with opened(browser, scripted.address) as it:
+        it.page.locator(".prose", has_text=DONE).wait_for()
+        script.emit("done", {"text": DONE, "messageId": "m-1", "state": "done"})
+        it.page.get_by_role("button", name="Send").wait_for()
+        assert it.page.locator(".prose", has_text=DONE).count() == 1

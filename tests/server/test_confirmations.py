@@ -128,6 +128,33 @@ async def test_what_happens_while_a_session_is_read_is_told_by_its_stream(tmp_pa
         assert text_of(told).startswith("Told: ")
 
 
+async def test_a_session_that_is_read_while_a_late_result_is_told_shows_what_was_said_so_far(tmp_path):
+    async with over_socket(tmp_path) as server:
+        ana = await server.open()
+        await ana.say('call pay {"q": "10"}')
+        agent, may_end = server.sessions._agent, asyncio.Event()
+        late = agent.late
+
+        async def slowly(*given):
+            async for event in late(*given):
+                if event.type == "done":
+                    await may_end.wait()
+                yield event
+
+        agent.late = slowly
+        async with ana.listening() as stream, asyncio.timeout(20):
+            await ana.decide((await ana.show())["confirmations"][0])
+            await stream.until("text")
+            shown = await ana.show()
+        *_, told = shown["messages"]
+        assert (told["state"], told["toolCards"][0]["ok"], told["text"][:6]) == ("running", True, "Told: ")
+        async with ana.listening(shown["lastEventId"]) as stream, asyncio.timeout(20):
+            may_end.set()
+            rest = await stream.until("done")
+        assert "tool_finished" not in [event.type for event in rest]
+        assert told["text"] + text_of(rest) == (await ana.show())["messages"][-1]["text"]
+
+
 async def test_an_approval_after_the_request_has_expired_runs_nothing(tmp_path):
     async with in_process(tmp_path) as server:
         ana = await server.open()

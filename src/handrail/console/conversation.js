@@ -563,6 +563,7 @@ class Conversation extends EventTarget {
     this.items.push({
       kind: "answer",
       turn,
+      messageId: message.messageId,
       parts,
       citations: message.citations ?? [],
       done,

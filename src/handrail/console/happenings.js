@@ -85,6 +85,10 @@ export const HANDLERS = {
   done(data) {
     const open = this.items.findLast((item) => item.kind === "answer");
     if (data.late && (!open || open.done) && !data.text) return;
+    if (open?.done && data.messageId && open.messageId === data.messageId) {
+      this.finish(open, data.late !== true); // the session was read between the last word and this
+      return;
+    }
     const answer = this.answer();
     const said = answer.parts
       .filter((part) => part.kind === "text")

@@ -263,6 +263,7 @@ class HostedSession:
         "log",
         "passing",
         "session",
+        "telling",
         "turns",
         "voice",
     )
@@ -281,6 +282,8 @@ class HostedSession:
         self._sizes: dict[str, int] = {}
         """Of the turns that have ended, as JSON."""
         self.current: TurnRun | None = None
+        self.telling: TurnRun | None = None
+        """What is being said about a late envelope: shown, and kept with the turns when it has been said."""
         self.busy = asyncio.Lock()
         """Whoever lets the agent speak holds it: one turn, or one late envelope, at a time."""
         self.late: set[asyncio.Task[None]] = set()
@@ -373,10 +376,14 @@ class HostedSession:
 
     def messages(self, *, detailed: bool = False) -> list[dict[str, Any]]:
         """The conversation as people see it; `detailed`: as an operator does."""
+        turns = sorted(self.turns.values(), key=lambda one: one.position)
         if self.current is not None:
             self.current.gather()
+        if self.telling is not None:
+            self.telling.gather()
+            turns.append(self.telling.turn)
         shown: list[dict[str, Any]] = []
-        for turn in sorted(self.turns.values(), key=lambda one: one.position):
+        for turn in turns:
             facts = {"turn": turn.number, "messageId": turn.message_id, "state": turn.state}
             if not turn.message_id.startswith(LATE):
                 shown.append({"role": "user", "text": turn.text, **facts})

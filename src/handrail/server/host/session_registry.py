@@ -625,10 +625,13 @@ class SessionRegistry:
         if owner is not None:
             await self._settle_card(hosted, owner, event)
             return
+        hosted.telling = run
         try:
             await self._speak(hosted, run, self._agent.late(hosted.session, hosted.conversation, event))
         except Exception:  # noqa: BLE001  # nobody waits for it who could be told
             _log.exception("A late result could not be told")
+        finally:
+            hosted.telling = None
         run.gather()
         if not run.turn.answer and run.done is None:
             return  # the model had heard of it before
