@@ -4,6 +4,7 @@ none is claimed more often than the level says, although the calls of one sessio
 import random
 import secrets
 from math import log, sqrt
+from time import perf_counter
 
 import pytest
 
@@ -13,6 +14,7 @@ from handrail.observe.version_comparison import LEVEL, MEASURES, _arm, compare, 
 from handrail.registry import Registry
 from handrail.registry.host_policy import HostPolicy
 from handrail.registry.version_rules import VersionRules
+from handrail.runtime import envelopes, pipeline
 
 CHANCE = """
 async def execute(args, ctx):
@@ -42,6 +44,17 @@ async def play(make_tools, monkeypatch, sessions: int, chances: tuple[float, flo
     world.registry = Registry.load(world.tools.artifact, host=SHARED)
     world.registry.lock()
     rng = random.Random(sessions)
+    took = random.Random(sessions + 2)
+    now = perf_counter()
+
+    def ticking() -> float:
+        """Each look at the clock is a long-tailed while after the last one: the durations of calls, each time the same."""
+        nonlocal now
+        now += took.lognormvariate(-7, 1)
+        return now
+
+    for module in (pipeline, envelopes):
+        monkeypatch.setattr(module, "perf_counter", ticking)
     drawn_ids = random.Random(sessions + 1)
     monkeypatch.setattr(
         secrets, "token_hex", lambda size: drawn_ids.randbytes(size).hex()
@@ -77,7 +90,7 @@ async def test_a_known_difference_is_found_in_stored_data(make_tools, monkeypatc
     assert "failed calls" in claims
     assert claims["failed calls"].low < second - 0.10 < claims["failed calls"].high
     assert found.estimates["failed calls"]["1.0.0"].low < 0.10 < found.estimates["failed calls"]["1.0.0"].high
-    assert "calls per session" not in claims, "the versions are called alike"
+    assert claims.keys() <= {"failed calls", "completed turns"}, "the versions are called alike, and take the same time"
     assert "failed calls of 2.0.0 higher" in rendered(found)
 
 
@@ -88,9 +101,8 @@ async def test_a_known_difference_is_found_in_stored_data(make_tools, monkeypatc
 async def test_no_difference_is_claimed_where_there_is_none(make_tools, monkeypatch, sessions):
     rows = await play(make_tools, monkeypatch, sessions, (0.10, 0.10))
     (found,) = comparisons(rows)
-    measured = [one for one in found.contrasts if one.measure != "ms in the tool per call"]
-    assert len(measured) >= 2
-    assert not any(one.claimed for one in measured), rendered(found)
+    assert len(found.contrasts) == 4
+    assert not any(one.claimed for one in found.contrasts), rendered(found)
 
 
 # ------------------------------------------------------------------------------------ many repeats, without a runtime
@@ -274,6 +286,22 @@ def test_a_difference_is_found_in_nearly_every_repeat():
     found = [compare("try", {"1": drawn(rng, 400), "2": drawn(rng, 400, 0.12)}) for _ in range(40)]
     claims = [{one.measure for one in each.contrasts if one.claimed} for each in found]
     assert sum({"failed calls", "completed turns"} <= one for one in claims) > 34
+
+
+@pytest.mark.parametrize(("longer", "claimed"), [(0.05, False), (0.2, True)])
+def test_a_difference_in_time_that_is_sure_and_tiny_is_not_claimed(longer, claimed):
+    arms = []
+    for mean in (1.0, 1.0 + longer):
+        times = [mean + 0.01 * (number % 10) for number in range(400)]
+        sums = {"calls": 400, "latency": sum(times)}
+        products = {"calls*calls": 400, "calls*latency": sum(times), "latency*latency": sum(t * t for t in times)}
+        arms.append({"n": 400, "sums": sums, "products": products})
+    (found,) = (
+        one for one in compare("try", {"1": arms[0], "2": arms[1]}).contrasts if one.measure.startswith("ms in")
+    )
+    assert found.low > 0
+    assert found.p < 1e-6
+    assert found.claimed is claimed
 
 
 def test_few_sessions_are_said_and_nothing_is_claimed():

@@ -32,6 +32,8 @@ class Measure(NamedTuple):
     counted: str
     per: str
     is_share: bool = True
+    least: float = 0.0
+    """Smaller differences are not claimed, however sure they are."""
 
 
 MEASURES = (
@@ -39,7 +41,8 @@ MEASURES = (
     Measure("refused calls", "refused", "calls"),
     Measure("declined confirmations", "declined", "held"),
     Measure("completed turns", "completed", "turns"),
-    Measure("ms in the tool per call", "latency", "calls", is_share=False),
+    # Two copies of the same code differ by less than that, by where they lie in memory.
+    Measure("ms in the tool per call", "latency", "calls", is_share=False, least=0.1),
     Measure("calls per session", "calls", "", is_share=False),
 )
 
@@ -189,7 +192,11 @@ def _with_claims(found: Sequence[Contrast]) -> list[Contrast]:
             break
         claimed.add(place)
         left -= 1
-    return [one._replace(claimed=place in claimed) for place, one in enumerate(found)]
+    least = {measure.name: measure.least for measure in MEASURES}
+    return [
+        one._replace(claimed=place in claimed and abs(one.difference) >= least[one.measure])
+        for place, one in enumerate(found)
+    ]
 
 
 def rendered(comparison: Comparison) -> str:

@@ -38,7 +38,13 @@ from handrail.testing.servers.live.script import Outcome, Step
 
 DATA = Path(__file__).parents[2] / "data"
 REFERENCE = ("find_tools", "get_tool_guide", "end_voice_session", "ignore_user", "kb_search")
-OWN_WORDS = {"multiply": "multiply two numbers", "fetchPerson": "fetch a person by id"}
+OWN_WORDS = {
+    "multiply": "multiply two numbers",
+    "fetchPerson": "fetch a person by id",
+    "todo_add": "add an item to a to-do list",
+    "calc_binomial_prob": "probability by the binomial distribution",
+    "psych_research_get_preference": "research data on public preference",
+}
 """What the model asks for where the user's words are not enough."""
 HANDLER = """
 async def execute(args, ctx):
