@@ -82,6 +82,13 @@ async def test_of_a_deleted_conversation_nothing_is_kept(store):
     assert await kept.turn("s1", "m1") is None
 
 
+async def test_a_conversation_whose_user_was_forgotten_before_it_was_made_is_not_kept(store):
+    assert (await store.forget_user("t", "u"))["sessions"] == 1
+    with pytest.raises(StoreUnavailable, match="was forgotten meanwhile"):
+        await create(store, "s1", "u")
+    assert await store.conversations.load("s1") is None
+
+
 async def test_a_users_conversations_go_with_the_images_that_only_they_mention(store):
     mine, both = "img_" + "a" * 32, "img_" + "b" * 32
     kept = store.conversations

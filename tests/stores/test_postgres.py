@@ -16,6 +16,7 @@ import pytest
 from tests.postgres_server import PostgresServer, postgres_server
 from tests.stores.values import LEASE, alias, claim, done, held, session
 
+from handrail.contract.conversations import StoredConversation
 from handrail.contract.errors import UsageError
 from handrail.contract.store import (
     AuditPosition,
@@ -262,6 +263,16 @@ async def test_a_count_waits_for_a_claim_that_is_charged_to_the_same_limit(url):
     async with machines(url, "o1") as (store,):
         number = advisory_number("name", limit_name("tool:pay"))
         await _waits_for(url, f"SELECT pg_advisory_xact_lock({number})", store.count_rates({("tool:pay", 0): 1}))
+
+
+async def test_a_conversation_that_somebody_goes_on_with_meanwhile_is_not_deleted(url):
+    async with machines(url, "o1") as (store,):
+        kept = StoredConversation(session_id="s1", tenant="t", user="u", passing=False, document={})
+        await store.conversations.create(kept, owner="o1")
+        pruning = store.conversations.prune(unused_for=-60_000)
+        assert await _waits_for(url, "UPDATE conversation SET updated_at = updated_at + 1", pruning) == []
+        assert await store.conversations.load("s1") is not None
+        assert await store.conversations.prune(unused_for=-60_000) == ["s1"]
 
 
 async def test_a_session_that_is_opened_while_its_user_is_forgotten_comes_after_it(url):

@@ -89,7 +89,8 @@ class StatementConversations:
     async def create(self, conversation: StoredConversation, *, owner: str, quota: Quota | None = None) -> list[str]:
         new = NewConversation(conversation, to_text(conversation.document), owner)
         # Others that are opened with this key at the same moment count as well.
-        locks = Locks(names=(f"conversations {conversation.key}",)) if quota is not None else NO_LOCKS
+        names = (f"conversations {conversation.key}",) if quota is not None else ()
+        locks = Locks(sessions=(conversation.session_id,), names=names)
         return await self._store._write(partial(conversations.create, new=new, quota=quota, counts=self._counts), locks)
 
     async def load(self, session_id: str) -> StoredConversation | None:

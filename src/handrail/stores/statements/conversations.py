@@ -28,6 +28,7 @@ from handrail.contract.conversations import (
 from handrail.contract.errors import UsageError
 from handrail.contract.frozen import for_json
 from handrail.contract.store import StoreUnavailable
+from handrail.stores.statements.sessions import is_wiped
 from handrail.stores.statements.transaction import Transaction
 
 _TURN = "SELECT 1 FROM conversation_turn WHERE conversation_turn.session_id = conversation.session_id"
@@ -100,6 +101,8 @@ def from_text(text: str) -> Any:
 
 def create(tx: Transaction, new: NewConversation, quota: Quota | None, counts: Counts) -> list[str]:
     conversation = new.conversation
+    if is_wiped(tx, conversation.session_id):
+        raise StoreUnavailable("The user of this session was forgotten meanwhile, so nothing is kept of it.")
     gone = _make_room(tx, conversation, quota, counts) if quota is not None else []
     tx.db.execute(
         "INSERT INTO conversation VALUES (?, ?, ?, ?, '', ?, 0, ?, ?, ?, ?)",
@@ -331,11 +334,18 @@ def _images(tx: Transaction, where: str, values: Sequence[Any]) -> set[str]:
 
 def _evict(tx: Transaction, where: str, values: Sequence[Any], limit: int) -> list[str]:
     """Delete conversations until the rest fits, empty ones first, then the oldest; the sessions that they belonged to."""
-    statement = f"SELECT session_id FROM conversation WHERE {where} ORDER BY NOT {_EMPTY}, updated_at, rowid LIMIT ?"
-    old = [session_id for (session_id,) in tx.db.execute(statement, (*values, limit)).fetchall()]
-    for session_id in old:
-        delete(tx, session_id)
-    return old
+    statement = f"SELECT session_id, updated_at FROM conversation WHERE {where} ORDER BY NOT {_EMPTY}, updated_at, rowid LIMIT ?"
+    old = dict(tx.db.execute(statement, (*values, limit)).fetchall())
+    if not old:
+        return []
+    # Whoever goes on with one of them meanwhile, in another process, keeps it.
+    deleted = tx.db.execute(
+        """DELETE FROM conversation WHERE session_id IN (SELECT value FROM json_each(?)) AND updated_at <= ?
+           RETURNING session_id""",
+        (to_text([*old]), max(old.values())),
+    )
+    gone = {session_id for (session_id,) in deleted.fetchall()}
+    return [session_id for session_id in old if session_id in gone]
 
 
 def _make_room(tx: Transaction, new: StoredConversation, quota: Quota, counts: Counts) -> list[str]:
