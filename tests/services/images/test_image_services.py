@@ -32,6 +32,7 @@ class ImageService:
         self.closes = False
         self.slow = 0.0
         self.refusal = ""
+        self.refuses_after = 1_000
         self.kind = "PNG"
         service = self
 
@@ -92,8 +93,8 @@ class ImageService:
             self.problems.append("no image was asked for")
         if self.refusal.startswith("prompt "):
             return 200, {}, json.dumps({"promptFeedback": {"blockReason": self.refusal.split()[1]}}).encode()
-        if self.refusal:
-            return 200, {}, json.dumps({"candidates": [{"finishReason": self.refusal}]}).encode()
+        if self.refusal or len(self.requests) > self.refuses_after:
+            return 200, {}, json.dumps({"candidates": [{"finishReason": self.refusal or "IMAGE_SAFETY"}]}).encode()
         width, height = {"1:1": (1024, 1024), "2:3": (832, 1248), "3:2": (1248, 832)}[
             config["imageConfig"]["aspectRatio"]
         ]
@@ -227,11 +228,54 @@ async def test_a_service_that_fails_or_lies_is_one_sentence_and_leaves_no_file(
 
 
 @pytest.mark.parametrize("vendor", ENGINES)
-@pytest.mark.parametrize("way", ["closes", "slow"])
+async def test_nothing_is_paid_for_that_cannot_be_kept(
+    tmp_path: Path, service: ImageService, monkeypatch: pytest.MonkeyPatch, vendor: str
+) -> None:
+    images = opened(tmp_path, vendor, service, monkeypatch)
+    images._folder._max_images = 1
+    with pytest.raises(ToolError, match="No more images can be kept") as told:
+        await images.generate("a fox", count=2)
+    assert (service.requests, told.value.partial_side_effects) == ([], False)
+    (tmp_path / "pictures").rename(tmp_path / "moved")
+    (tmp_path / "pictures").write_text("no folder")
+    with pytest.raises(ToolError, match="could not be stored"):
+        await images.generate("a fox")
+    assert service.requests == []
+    await images.aclose()
+
+
+@pytest.mark.parametrize("vendor", ENGINES)
+async def test_an_image_that_is_lost_after_it_was_paid_for_is_said(
+    tmp_path: Path, service: ImageService, monkeypatch: pytest.MonkeyPatch, vendor: str
+) -> None:
+    images = opened(tmp_path, vendor, service, monkeypatch)
+    monkeypatch.setattr(type(images._folder), "check_room", lambda folder, count: None)
+    (tmp_path / "pictures").write_text("no folder")
+    with pytest.raises(ToolError, match="drawn and paid for before that, and is lost") as told:
+        await images.generate("a fox")
+    assert (told.value.partial_side_effects, told.value.retryable) == (True, False)
+    await images.aclose()
+
+
+async def test_a_second_image_that_fails_says_that_the_first_was_paid_for(
+    tmp_path: Path, service: ImageService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = opened(tmp_path, "gemini", service, monkeypatch)
+    service.refuses_after = 1
+    with pytest.raises(ToolError, match=r"safety reasons.*drawn and paid for before that") as told:
+        await images.generate("a fox", count=2)
+    assert told.value.partial_side_effects
+    assert len(service.requests) == 2
+    await images.aclose()
+
+
+@pytest.mark.parametrize("vendor", ENGINES)
+@pytest.mark.parametrize("way", ["closes", "slow", "gateway"])
 async def test_a_service_that_goes_away_may_have_drawn(
     tmp_path: Path, service: ImageService, monkeypatch: pytest.MonkeyPatch, vendor: str, way: str
 ) -> None:
     service.closes, service.slow = way == "closes", 2.5 if way == "slow" else 0.0
+    service.answer = (504, {}, b'{"error":{"message":"late","code":504}}') if way == "gateway" else None
     images = opened(tmp_path, vendor, service, monkeypatch, seconds=1)
     with pytest.raises(ToolError, match="may have been drawn and paid for") as told:
         await images.generate("a fox")

@@ -24,6 +24,8 @@ from handrail_reference.services.images.lettering import Lettering
 PLACEHOLDER = "placeholder"
 MAX_PIXELS = 40_000_000
 MAX_BYTES = 64 * 1024 * 1024
+_GATEWAY = (502, 504)
+"""Whoever stands before the service answered: the service itself may still draw."""
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
@@ -97,9 +99,15 @@ def refused_prompt(code: object) -> ToolError:
     )
 
 
+def already_paid(error: ToolError) -> ToolError:
+    """A failure after something was drawn."""
+    message = f"{error.message} An image was drawn and paid for before that, and is lost."
+    return ToolError(error.type, message, partial_side_effects=True, suggestion=error.suggestion)
+
+
 def failed_request(status: int | None, code: object = None, retry_after: float | None = None) -> ToolError:
-    """What a service's error means. Without a status it did not answer: it may have drawn, and been paid."""
-    if status is None:
+    """What a service's error means. Without one, or with a gateway's, it did not answer: it may have drawn, and been paid."""
+    if status is None or status in _GATEWAY:
         return ToolError(
             ErrorType.TRANSIENT,
             "The image service did not answer; an image may have been drawn and paid for.",

@@ -42,19 +42,28 @@ class ImageFolder:
         try:
             if target.is_file() and target.stat().st_size == len(picture):
                 return image_id
-            self._path.mkdir(parents=True, exist_ok=True)
-            if sum(1 for _ in self._path.glob("*.png")) >= self._max_images:
-                raise ToolError(
-                    ErrorType.PERMANENT,
-                    f"No more images can be kept: the folder has {self._max_images}. An operator has to remove some.",
-                )
+            self._make_room(1)
             self._write(target, picture)
         except OSError as error:
-            why = error.strerror or type(error).__name__
-            raise ToolError(
-                ErrorType.TRANSIENT, f"The image could not be stored ({why}); try again later.", retryable=True
-            ) from error
+            raise _unstored(error) from error
         return image_id
+
+    def check_room(self, count: int) -> None:
+        """Whether this number of images can be kept, before they are paid for."""
+        try:
+            self._make_room(count)
+            with tempfile.TemporaryFile(dir=self._path):
+                pass
+        except OSError as error:
+            raise _unstored(error) from error
+
+    def _make_room(self, count: int) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        if sum(1 for _ in self._path.glob("*.png")) + count > self._max_images:
+            raise ToolError(
+                ErrorType.PERMANENT,
+                f"No more images can be kept: the folder may have {self._max_images}. An operator has to remove some.",
+            )
 
     def keep_for(self, owner: str, image_ids: Iterable[str]) -> None:
         """Note whose these are."""
@@ -122,6 +131,11 @@ class ImageFolder:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+
+
+def _unstored(error: OSError) -> ToolError:
+    why = error.strerror or type(error).__name__
+    return ToolError(ErrorType.TRANSIENT, f"The image could not be stored ({why}); try again later.", retryable=True)
 
 
 def _digest(owner: str) -> str:

@@ -7,9 +7,9 @@ from collections import Counter
 from typing import Any
 
 from handrail import trace_headers
-from handrail.errors import missing_extra
+from handrail.errors import ToolError, missing_extra
 from handrail_reference.services.images.card import Size
-from handrail_reference.services.images.engine import Drawing, as_png, failed_request, refused_prompt
+from handrail_reference.services.images.engine import Drawing, already_paid, as_png, failed_request, refused_prompt
 
 RATIOS: dict[Size, str] = {"square": "1:1", "portrait": "2:3", "landscape": "3:2"}
 _REFUSED = (
@@ -47,9 +47,12 @@ class GeminiEngine:
         pictures: list[bytes] = []
         usage: Counter[str] = Counter()
         for _ in range(count):
-            answer = await self._ask(prompt, size)
-            # In a thread: a large picture is packed for a second or more.
-            pictures.append(await asyncio.to_thread(as_png, self._picture(answer), self.name))
+            try:
+                answer = await self._ask(prompt, size)
+                # In a thread: a large picture is packed for a second or more.
+                pictures.append(await asyncio.to_thread(as_png, self._picture(answer), self.name))
+            except ToolError as error:
+                raise (already_paid(error) if pictures else error) from None
             for name, field in _USAGE.items():
                 value = getattr(answer.usage_metadata, field, None)
                 usage[name] += value if isinstance(value, int) else 0

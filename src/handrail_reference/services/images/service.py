@@ -12,7 +12,7 @@ from pathlib import Path
 
 from handrail.errors import ConfigError, ErrorType, ToolError
 from handrail_reference.services.images.card import ENGINE, SIZES, Size
-from handrail_reference.services.images.engine import PLACEHOLDER, ImageEngine, PlaceholderEngine
+from handrail_reference.services.images.engine import PLACEHOLDER, ImageEngine, PlaceholderEngine, already_paid
 from handrail_reference.services.images.folder import ImageFolder
 from handrail_reference.services.images.lettering import Lettering
 
@@ -71,8 +71,14 @@ class Images:
                 f"An image has a prompt of up to {MAX_PROMPT} characters, one of the sizes {', '.join(SIZES)}, "
                 f"and is drawn up to {MAX_AT_ONCE} times.",
             )
+        is_service = not isinstance(self._engine, PlaceholderEngine)
+        if is_service:
+            await asyncio.to_thread(self._folder.check_room, count)
         drawing = await self._engine.draw(prompt, size, count)
-        kept = await asyncio.to_thread(lambda: [self._keep(one) for one in drawing.pictures])
+        try:
+            kept = await asyncio.to_thread(lambda: [self._keep(one) for one in drawing.pictures])
+        except ToolError as error:
+            raise (already_paid(error) if is_service else error) from None
         return [
             _picture(image_id, measures, self._engine.name, {} if number else drawing.usage)
             for number, (image_id, measures) in enumerate(kept)
