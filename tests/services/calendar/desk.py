@@ -10,7 +10,9 @@ import threading
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+from tests.agents.voice.kit import obedient, voice
 from tests.services.calendar.bad_proxy import bad_proxy
+from tests.services.calendar.google_server import google_server
 from tests.services.calendar.kit import NOW
 from tests.services.calendar.mail_server import mail_server
 from tests.services.calendar.radicale_server import PASSWORD, USER
@@ -29,6 +31,52 @@ REFERENCE = Path(handrail_reference.__file__).parent / "tools"
 WORKER = Path(__file__).parent / "booking_worker.py"
 
 
+def zoom_settings(url):
+    return {
+        "meetings": "zoom",
+        "zoom_oauth_url": url,
+        "zoom_api_url": url,
+        **{f"zoom_{name}": value for name, value in ACCOUNT.items()},
+    }
+
+
+class GoogleWorld:
+    """Google, who invites itself, and Zoom."""
+
+    def __init__(self, google, zoom, google_proxy, zoom_proxy, folder):
+        self.google, self.zoom, self.proxies = google, zoom, (google_proxy, zoom_proxy)
+        key = {
+            "type": "authorized_user", "refresh_token": "1//a-refresh-token", "client_id": "c", "client_secret": "s",
+            "token_uri": f"{google.url}token",
+        }  # fmt: skip
+        (folder / "google.json").write_text(json.dumps(key))
+        self.settings = {
+            "backend": "google",
+            "google_credentials": str(folder / "google.json"),
+            "google_url": google_proxy.url,
+            **zoom_settings(zoom_proxy.url),
+        }
+
+    def on_step(self, step):
+        for proxy in self.proxies:
+            proxy.on_step = step
+
+    def count(self):
+        return sum(one["status"] != "cancelled" for events in self.google.calendars.values() for one in events.values())
+
+
+@contextmanager
+def open_google_world(folder):
+    with (
+        zoom_server() as zoom,
+        google_server() as google,
+        bad_proxy(google.port) as google_proxy,
+        bad_proxy(zoom.port) as zoom_proxy,
+    ):
+        yield GoogleWorld(google, zoom, google_proxy, zoom_proxy, folder)
+        assert [*google.violations, *zoom.violations] == []
+
+
 class World:
     """The servers, and the settings of a host that uses them."""
 
@@ -42,10 +90,7 @@ class World:
             "caldav_password": PASSWORD,
             "calendars": radicale.calendars("primary", "team"),
             "time_zone": "Europe/Zagreb",
-            "meetings": "zoom",
-            "zoom_oauth_url": zoom_proxy.url,
-            "zoom_api_url": zoom_proxy.url,
-            **{f"zoom_{name}": value for name, value in ACCOUNT.items()},
+            **zoom_settings(zoom_proxy.url),
             "mail_host": "127.0.0.1",
             "mail_port": mail.port,
             "mail_security": "none",
@@ -112,9 +157,8 @@ class Host:
         return request["preview"], response.data
 
 
-@asynccontextmanager
-async def open_host(world, artifact, folder, mode="text", settling_seconds=0.0, **limits):
-    """`settling_seconds` of the calendar; what killed processes have asked for is over."""
+def host_parts(world, artifact, folder, mode, **limits):
+    """The tools as this host allows them, and its calendar."""
     allowed = {"modes": ["text", "voice"], "reason": "The host lets people book by voice."}
     limits = {**(allowed if mode == "voice" else {}), **limits}
     policies = {name: ToolPolicy.from_dict(name, {**limits, "reason": allowed["reason"]}) for name in TOOLS if limits}
@@ -122,6 +166,26 @@ async def open_host(world, artifact, folder, mode="text", settling_seconds=0.0, 
     registry.lock()
     calendar = open_calendar(folder, **world.settings)
     calendar._clock = NOW.timestamp
+    return registry, calendar
+
+
+@asynccontextmanager
+async def spoken_host(world, artifact, folder):
+    """Ana at a voice agent, and the calendar."""
+    registry, calendar = host_parts(world, artifact, folder, "voice")
+    runtime = Runtime(registry, store="memory:", capabilities={"calendar": calendar})
+    try:
+        async with voice("openai-realtime", [], runtime=runtime) as case:
+            case.server.on_note = obedient
+            yield case, calendar
+    finally:
+        await calendar.close()
+
+
+@asynccontextmanager
+async def open_host(world, artifact, folder, mode="text", settling_seconds=0.0, **limits):
+    """`settling_seconds` of the calendar; what killed processes have asked for is over."""
+    registry, calendar = host_parts(world, artifact, folder, mode, **limits)
     calendar.settling_seconds = settling_seconds
     store = f"sqlite:////{(folder / 'handrail.db').as_posix().lstrip('/')}"
     try:

@@ -1,9 +1,12 @@
 """The whole story on real servers: availability, confirmation with clashes, creation, invitation, moved, cancelled."""
 
+from datetime import UTC, datetime
+
 import pytest
-from tests.services.calendar.desk import CANCEL, CREATE, LOOK, UPDATE, built, open_host, open_world
+from tests.services.calendar.desk import CANCEL, CREATE, LOOK, UPDATE, built, open_host, open_world, spoken_host
 
 from handrail.contract.errors import ErrorType
+from handrail.testing.servers.live import Ask, Say, Turn, call
 
 
 @pytest.fixture
@@ -90,6 +93,55 @@ async def test_a_meeting_is_looked_for_booked_moved_and_cancelled(world, tmp_pat
         assert "It cannot be cancelled" in request["preview"]
         again = await host.runtime.approve(request["id"], token=request["token"])
         assert again.error.type is ErrorType.NOT_FOUND
+
+
+@pytest.mark.long
+async def test_a_meeting_is_booked_moved_and_cancelled_by_spoken_words(world, tmp_path):
+    """The voice agent on the provider's SDK and a local live server: each question is read out, and answered by a spoken yes."""
+    async with spoken_host(world, built(tmp_path), tmp_path) as (case, calendar):
+        look = {"start_date": "2026-01-13T13:00:00+01:00", "end_date": "2026-01-13T17:00:00+01:00"}
+        case.server.progress.turns.append(Turn([Ask(call(LOOK, **look)), Say("All afternoon.")], "When are we free?"))
+        await case.speak()
+        await case.client.until("turn_done")
+        booking = {
+            "title": "Design review", "start_time": "2026-01-13T15:00:00+01:00", "end_time": "2026-01-13T16:00:00+01:00",
+            "attendees": ["ana@example.com", "ivo@example.com"],
+        }  # fmt: skip
+        await said_yes(case, CREATE, booking)
+        [meeting] = world.zoom.meetings.values()
+        [(method, invitation, to)] = world.mail.events()
+        assert (method, to, int(invitation["SEQUENCE"])) == ("REQUEST", booking["attendees"], 0)
+        assert str(invitation["CONFERENCE"]) == f"https://zoom.us/j/{meeting['id']}?pwd=x"
+        event_id = f"primary:{invitation['UID']}"
+        await said_yes(case, UPDATE, {"event_id": event_id, "start_time": "2026-01-13T16:00:00+01:00"})
+        assert (await calendar.get(event_id)).end == datetime(2026, 1, 13, 16, tzinfo=UTC)
+        assert [one["start_time"] for one in world.zoom.meetings.values()] == ["2026-01-13T15:00:00Z"]
+        await said_yes(case, CANCEL, {"event_id": event_id})
+        assert (await calendar.get(event_id)).cancelled
+        assert world.zoom.meetings == {}
+        told = [(method, str(one["UID"]), int(one["SEQUENCE"])) for method, one, _ in world.mail.events()]
+        assert told == [(kind, str(invitation["UID"]), number) for number, kind in enumerate(SENT)]
+        assert case.server.complaints == []
+
+
+SENT = ("REQUEST", "REQUEST", "CANCEL")
+
+
+async def said_yes(case, tool, args):
+    """The model calls the tool, the host has it read the question, and the person says yes."""
+    cards = [one for one in case.client.of("tool_finished") if one.get("late")]
+    questions = len(case.client.of("question"))
+    case.server.progress.turns += [
+        Turn([Ask(call(tool, **args)), Say("I need your word for that.")], "Please do."),
+        Turn([Say("Fine.")], "Yes."),
+    ]
+    await case.speak()
+    await case.client.until(lambda it: "asking" in [one["state"] for one in it.of("question")[questions:]])
+    assert [one for one in case.client.of("tool_finished") if one.get("late")] == cards
+    await case.speak()
+    await case.client.until(lambda it: len([one for one in it.of("tool_finished") if one.get("late")]) > len(cards))
+    done = [one for one in case.client.of("tool_finished") if one.get("late")][-1]
+    assert (done["toolId"], done["ok"]) == (tool, True)
 
 
 async def test_by_voice_only_where_the_host_allows_it(world, tmp_path):

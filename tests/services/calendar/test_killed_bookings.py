@@ -5,7 +5,16 @@ import json
 import threading
 
 import pytest
-from tests.services.calendar.desk import CANCEL, CREATE, UPDATE, approve_and_die, built, open_host, open_world
+from tests.services.calendar.desk import (
+    CANCEL,
+    CREATE,
+    UPDATE,
+    approve_and_die,
+    built,
+    open_google_world,
+    open_host,
+    open_world,
+)
 from tests.services.calendar.test_calendar_conformance import at
 
 from handrail.contract.errors import ErrorType
@@ -21,6 +30,8 @@ ARGS = {
 STEPS = 22
 """Ten requests and a message, each when it comes and when it was carried out: two looks for clashes, what the server can do, a
 token, a look for the meeting, the meeting (11, 12), the event (13, 14), a look at it, two looks for clashes, the invitation."""
+GOOGLE_STEPS, GOOGLE_INSERTED = 12, 10
+"""A look for clashes, a token, a look for the meeting, the meeting (7, 8), the event and its invitation (9, 10), a look."""
 CHANGE = {"start_time": "2026-01-13T16:00:00+01:00", "attendees": ["ivo@example.com", "eva@example.com"]}
 CHANGE_STEPS, CANCEL_STEPS = 32, 20
 """Of a change: six looks and what the server can do, the event (15, 16), a look at it, two for clashes, a token, a look at the
@@ -54,6 +65,23 @@ async def killed_at(step, radicale_server, artifact, tmp_path):
         invitations = {(str(one["UID"]), int(one["SEQUENCE"])) for _, one, _ in world.mail.events()}
         assert invitations == ({(row.key, 0)} if made else set())
         return True
+
+
+async def killed_at_google(step, artifact, tmp_path):
+    """The same on Google Calendar, where the event and its invitation are one request."""
+    with open_google_world(tmp_path) as world:
+        async with open_host(world, artifact, tmp_path) as host:
+            request = await host.held(CREATE, ARGS)
+        passed, code, out = approve_and_die(world, artifact, tmp_path, request, step)
+        made = True
+        if passed < step:
+            assert json.loads(out)["ok"], out
+        else:
+            assert code == -9
+            async with open_host(world, artifact, tmp_path) as host:
+                made = (await settled(host, CREATE, request)).state is LedgerState.SUCCEEDED
+        assert (world.count(), len(world.zoom.meetings), len(world.google.mails)) == (int(made),) * 3
+        return passed >= step
 
 
 async def settled(host, tool, request):
@@ -103,6 +131,10 @@ async def test_a_process_that_is_killed_while_it_books_leaves_one_booking_or_non
     await killed_at(step, radicale_server, artifact, tmp_path)
 
 
+async def test_a_process_that_is_killed_while_google_books_leaves_one_booking(artifact, tmp_path):
+    await killed_at_google(GOOGLE_INSERTED, artifact, tmp_path)
+
+
 @pytest.mark.parametrize(("tool", "step"), [(UPDATE, 30), (CANCEL, 10)], ids=["change", "cancellation"])
 async def test_a_change_or_cancellation_whose_process_is_killed_is_finished_by_looking(
     tool, step, radicale_server, artifact, tmp_path
@@ -114,6 +146,12 @@ async def test_a_change_or_cancellation_whose_process_is_killed_is_finished_by_l
 @pytest.mark.parametrize("step", range(1, STEPS + 2))
 async def test_every_step_of_a_booking_can_be_the_last(step, radicale_server, artifact, tmp_path):
     assert await killed_at(step, radicale_server, artifact, tmp_path) is (step <= STEPS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", range(1, GOOGLE_STEPS + 2))
+async def test_every_step_of_a_booking_at_google_can_be_the_last(step, artifact, tmp_path):
+    assert await killed_at_google(step, artifact, tmp_path) is (step <= GOOGLE_STEPS)
 
 
 @pytest.mark.long
