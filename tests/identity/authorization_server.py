@@ -346,8 +346,6 @@ def _handler(server: AuthorizationServer) -> type[BaseHTTPRequestHandler]:
             if mishap == "html":
                 self._send(200, b"<html>Please sign in to the guest network</html>", {"Content-Type": "text/html"})
                 return
-            if mishap.startswith("slow"):
-                time.sleep(float(mishap.partition(" ")[2]))
             if mishap == "drip":
                 self._drip()
                 return

@@ -35,6 +35,16 @@ def store() -> Iterator[Store]:
     asyncio.run(made.close())
 
 
+@asynccontextmanager
+async def answer_on_its_way(server: AuthorizationServer, asked: Awaitable[object]) -> AsyncIterator[asyncio.Future]:
+    """The service has given tokens, or refused; the answer comes when the block is over."""
+    server.mishaps["/token"] = "held"
+    asking = asyncio.ensure_future(asked)
+    await asyncio.to_thread(server.answered.wait, 10)
+    yield asking
+    server.released.set()
+
+
 def opens(server: AuthorizationServer, token: str) -> str | None:
     """Whose resource a token opens."""
     answer = httpx2.get(f"{server.issuer}/resource", headers={"Authorization": f"Bearer {token}"})
@@ -190,12 +200,9 @@ async def test_a_call_that_is_given_up_does_not_lose_the_rotated_token(
     made = connections(server, store)
     await connected(made, "ana")
     server.life = 3600
-    server.mishaps["/token"] = "slow 0.3"
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1):
-            await made.token("", "ana", "example")
+    async with answer_on_its_way(server, made.token("", "ana", "example")) as refreshing:
+        refreshing.cancel()
     await asyncio.gather(*made._running)
-    del server.mishaps["/token"]
     assert opens(server, (await made.token("", "ana", "example")).value) == server.account
     assert server.count("/token") == 2
 
@@ -293,10 +300,8 @@ async def test_a_refresh_that_ends_after_a_disconnection_brings_nothing_back(
     server.life = 1
     made = connections(server, store)
     await connected(made, "ana")
-    server.mishaps["/token"] = "slow 0.3"
-    refreshing = asyncio.create_task(made.token("", "ana", "example"))
-    await asyncio.sleep(0.1)
-    await made.disconnect("", "ana", "example")
+    async with answer_on_its_way(server, made.token("", "ana", "example")) as refreshing:
+        await made.disconnect("", "ana", "example")
     with pytest.raises(ConnectionNeeded):
         await refreshing
     assert await store.credentials.all_of("", "ana") == []
@@ -329,16 +334,6 @@ async def test_what_is_replaced_while_the_service_is_away_is_revoked_with_the_re
     del server.mishaps["/revoke"]
     assert await made.forget("", "ana") == (1, [])
     assert all(one.revoked for one in server.tokens)
-
-
-@asynccontextmanager
-async def answer_on_its_way(server: AuthorizationServer, asked: Awaitable[object]) -> AsyncIterator[asyncio.Future]:
-    """The service has given tokens, or refused; the answer comes when the block is over."""
-    server.mishaps["/token"] = "held"
-    asking = asyncio.ensure_future(asked)
-    await asyncio.to_thread(server.answered.wait, 10)
-    yield asking
-    server.released.set()
 
 
 @pytest.mark.parametrize("revokes", ["grant", "account"])
@@ -474,10 +469,21 @@ async def test_a_device_without_a_browser_is_connected_on_another_one(
     grant = await made.begin_device("ana", "example")
     assert grant.address == f"{server.issuer}/device"
     assert grant.device_code not in repr(grant)
+    pauses: asyncio.Queue[float] = asyncio.Queue()
+    polls = asyncio.Semaphore(0)
+
+    async def pause(seconds: float) -> None:
+        pauses.put_nowait(seconds)
+        await polls.acquire()
+
+    made._sleep = pause
     waiting = asyncio.create_task(made.complete_device("", "ana", "example", grant))
-    await asyncio.sleep(1.3)
+    assert await pauses.get() == grant.interval
+    polls.release()
+    await pauses.get()  # nobody has answered yet
     assert not waiting.done()
     server.device_answers[grant.user_code] = (server.account, True)
+    polls.release()
     assert (await waiting).connected
     assert opens(server, (await made.token("", "ana", "example")).value) == server.account
 
