@@ -6,10 +6,11 @@ again after a crash shows its reader one invitation.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import smtplib
+import socket
 import ssl
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -17,12 +18,13 @@ from email.message import EmailMessage
 from email.policy import SMTP as MAIL_POLICY
 from email.utils import format_datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from icalendar import Calendar, Event
 from icalendar.prop import vCalAddress, vUri
 
 from handrail.errors import ConfigError, ErrorType, ToolError
+from handrail_reference.services.calendar.remote import Line, Maybe, RemoteThreads
 
 if TYPE_CHECKING:
     from handrail_reference.services.calendar.port import BookedEvent
@@ -56,6 +58,12 @@ class InvitationPort(Protocol):
     ) -> Delivery:
         """Write to them. `ToolError` if it is certain that nobody was written to."""
         ...
+
+    async def check(self) -> str:
+        """A few words for `handrail doctor`, after the server was asked."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 class MailInvitations:
@@ -92,29 +100,50 @@ class MailInvitations:
         self._timeout = timeout
         self._tls = tls
         self._now = now
+        self._threads = RemoteThreads("mail", timeout * 2)
+
+    async def close(self) -> None:
+        await self._threads.close()
 
     async def send(
         self, event: BookedEvent, method: InvitationMethod, to: Sequence[str], message: str = ""
     ) -> Delivery:
         mail = invitation(event, method, to, sender=self.sender, now=self._now(), message=message)
         with suppress(_MaybeSent):
-            return Delivery(await asyncio.to_thread(self._deliver, mail, list(to)), {})
+            return Delivery(await self._delivered(mail, to), {})
         # Whoever has it already sees the same invitation, so the doubt may be settled by sending it again. Who is refused
         # now may have got the first.
         try:
-            return Delivery({}, await asyncio.to_thread(self._deliver, mail, list(to)))
+            return Delivery({}, await self._delivered(mail, to))
         except ToolError as error:
             return Delivery({}, dict.fromkeys(to, error.message.rstrip(".")))
         except _MaybeSent:
             return Delivery({}, dict.fromkeys(to, "the mail server did not say whether it took the message"))
 
-    def check(self) -> str:
-        """What `handrail doctor` says: the server is greeted and signed in to; nothing is sent."""
-        with self._connected():
-            return f"mail by {self._host}"
+    async def check(self) -> str:
+        """The server is greeted and signed in to; nothing is sent."""
+        try:
+            await self._threads.run(self._greet)
+        except Maybe:
+            raise _no_answer() from None
+        return f"mail by {self._host}"
 
-    def _deliver(self, mail: EmailMessage, to: list[str]) -> Mapping[str, str]:
-        with self._connected() as server:
+    async def _delivered(self, mail: EmailMessage, to: Sequence[str]) -> Mapping[str, str]:
+        """Whom the server refused. A server that takes too long is given up: for certain while it does not have the message."""
+        sending = threading.Lock()
+        try:
+            return await self._threads.run(lambda line: self._deliver(line, mail, list(to), sending))
+        except Maybe:
+            raise (_no_answer() if sending.acquire(blocking=False) else _MaybeSent()) from None
+
+    def _greet(self, line: Line) -> None:
+        with self._connected(line):
+            pass
+
+    def _deliver(self, line: Line, mail: EmailMessage, to: list[str], sending: threading.Lock) -> Mapping[str, str]:
+        with self._connected(line) as server:
+            if not sending.acquire(blocking=False):
+                raise _no_answer()  # it was given up meanwhile
             try:
                 refused = server.send_message(mail, from_addr=self.sender, to_addrs=to)
             except smtplib.SMTPRecipientsRefused as error:
@@ -127,17 +156,18 @@ class MailInvitations:
                 raise ToolError(ErrorType.PERMANENT, f"The mail server cannot take the message ({error}).") from None
             return {address: _reason(code, text) for address, (code, text) in refused.items()}
 
-    def _connected(self) -> _Connection:
-        return _Connection(self._open())
+    def _connected(self, line: Line) -> _Connection:
+        return _Connection(self._open(line))
 
-    def _open(self) -> smtplib.SMTP:
+    def _open(self, line: Line) -> smtplib.SMTP:
         server: smtplib.SMTP | None = None
         try:
             tls = self._tls or ssl.create_default_context()
+            plain, secured = _noting(line)
             if self._security == "tls":
-                server = smtplib.SMTP_SSL(self._host, self._port, timeout=self._timeout, context=tls)
+                server = secured(self._host, self._port, timeout=self._timeout, context=tls)
             else:
-                server = smtplib.SMTP(self._host, self._port, timeout=self._timeout)
+                server = plain(self._host, self._port, timeout=self._timeout)
             server.ehlo()
             if self._security == "starttls":
                 server.starttls(context=tls)
@@ -162,8 +192,36 @@ class MailInvitations:
             ) from None
         except (OSError, smtplib.SMTPException):
             _close(server)
-            raise ToolError(ErrorType.TRANSIENT, "The mail server does not answer.", retryable=True) from None
+            raise _no_answer() from None
         return server
+
+
+def _noting(line: Line) -> tuple[type[smtplib.SMTP], type[smtplib.SMTP_SSL]]:
+    """Connections that are noted on a line, in a copy: a socket that TLS takes over cannot be cut while it shakes hands."""
+
+    class Plain(smtplib.SMTP):
+        copy: socket.socket | None = None
+
+        def _get_socket(self, *where: Any) -> socket.socket:
+            opened: socket.socket = super()._get_socket(*where)  # type: ignore[misc]
+            self.copy = copied = opened.dup()
+            line.uses(lambda: [copied])
+            return opened
+
+        def close(self) -> None:
+            super().close()
+            if self.copy is not None:
+                self.copy.close()
+
+    class Secured(smtplib.SMTP_SSL, Plain):
+        def _get_socket(self, *where: Any) -> socket.socket:
+            try:
+                return super()._get_socket(*where)
+            except OSError:
+                self.close()
+                raise
+
+    return Plain, Secured
 
 
 class _Connection:
@@ -248,6 +306,10 @@ def _words(event: BookedEvent, method: InvitationMethod, message: str) -> str:
         message,
     ]
     return "\n\n".join(line for line in lines if line) + "\n"
+
+
+def _no_answer() -> ToolError:
+    return ToolError(ErrorType.TRANSIENT, "The mail server does not answer.", retryable=True)
 
 
 def _failure(what: str, code: int, text: bytes | str) -> ToolError:

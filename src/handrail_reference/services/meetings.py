@@ -48,6 +48,10 @@ class MeetingPort(Protocol):
         """One that is gone already is removed. `ToolError` if it was not made for this UID: it is somebody else's."""
         ...
 
+    async def check(self) -> str:
+        """A few words for `handrail doctor`, after its service was asked; empty where there is none to ask."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -67,6 +71,9 @@ class NoMeetings:
 
     async def remove(self, ref: str, *, uid: str) -> None:
         pass
+
+    async def check(self) -> str:
+        return ""
 
     async def close(self) -> None:
         pass

@@ -77,6 +77,11 @@ class ZoomMeetings:
     async def close(self) -> None:
         await self._threads.close()
 
+    async def check(self) -> str:
+        """The sign-in, and the scope that is needed before any other: to look for a meeting."""
+        await self.find("handrail doctor")
+        return "meetings by Zoom"
+
     async def make(self, draft: Draft) -> Meeting:
         there = await self.find(draft.uid)
         if there is not None:

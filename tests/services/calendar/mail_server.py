@@ -59,7 +59,7 @@ class MailServer:
 def mail_server(**options: Any) -> Iterator[MailServer]:
     """Started, and stopped at the end. `options` are those of aiosmtpd, such as a certificate or a password."""
     handler = MailServer()
-    controller = _FreePort(handler, hostname="127.0.0.1", port=0, **options)
+    controller = _FreePort(handler, hostname="127.0.0.1", port=0, ready_timeout=60, **options)
     controller.start()
     try:
         yield handler

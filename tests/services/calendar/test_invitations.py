@@ -266,12 +266,13 @@ def authority():
 
 
 @pytest.fixture
-def secured(authority):
+def secured(authority, security):
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
-    with mail_server(
-        tls_context=context, require_starttls=True, authenticator=_signed_in, auth_required=True
-    ) as server:
+    more = {"tls_context": context, "require_starttls": True}
+    if security == "tls":
+        more = {"ssl_context": context, "auth_require_tls": False}  # it asks for STARTTLS within TLS
+    with mail_server(**more, authenticator=_signed_in, auth_required=True) as server:
         yield server
 
 
@@ -282,21 +283,27 @@ def _trusting(authority):
     return context
 
 
-async def test_mail_goes_out_encrypted_and_signed_in(request, tmp_path, secured, authority):
+@pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS:UserWarning")
+@pytest.mark.parametrize("security", ["starttls", "tls"])
+async def test_mail_goes_out_encrypted_and_signed_in(request, tmp_path, secured, authority, security):
     mail = MailInvitations(
         "127.0.0.1",
         port=secured.port,
         sender="team@example.com",
+        security=security,
         user="team",
         password="right",
         tls=_trusting(authority),
     )
     assert "right" not in repr(mail)
     with open_backend("embedded", tmp_path, request, mail=mail) as calendar:
+        assert (await calendar.check()).endswith("; mail by 127.0.0.1")
         assert (await calendar.create(BOOKING)).invited == PEOPLE
         assert len(secured.mails) == 1
 
 
+@pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS:UserWarning")
+@pytest.mark.parametrize("security", ["starttls", "tls"])
 @pytest.mark.parametrize(
     ("password", "trusts", "kind", "says"),
     [
@@ -306,15 +313,21 @@ async def test_mail_goes_out_encrypted_and_signed_in(request, tmp_path, secured,
     ids=["password", "certificate"],
 )
 async def test_a_wrong_password_or_certificate_is_one_sentence_and_no_event(
-    request, tmp_path, secured, authority, password, trusts, kind, says
+    request, tmp_path, secured, authority, security, password, trusts, kind, says
 ):
-    tls = _trusting(authority if trusts else None)
     mail = MailInvitations(
-        "127.0.0.1", port=secured.port, sender="team@example.com", user="team", password=password, tls=tls
+        "127.0.0.1",
+        port=secured.port,
+        sender="team@example.com",
+        security=security,
+        user="team",
+        password=password,
+        tls=_trusting(authority if trusts else None),
     )
     with open_backend("embedded", tmp_path, request, mail=mail) as calendar:
-        with pytest.raises(ToolError, match=says) as caught:
-            await calendar.create(BOOKING)
-        assert (caught.value.type, password in caught.value.message) == (kind, False)
+        for refused in (calendar.create(BOOKING), calendar.check()):
+            with pytest.raises(ToolError, match=says) as caught:
+                await refused
+            assert (caught.value.type, password in caught.value.message) == (kind, False)
         assert secured.mails == []
         assert await calendar.find(BOOKING.uid) is None

@@ -246,10 +246,19 @@ async def test_a_move_that_zoom_refuses_is_said_and_the_event_is_moved(proxied):
 
 async def test_a_wrong_secret_is_said(zoom):
     meetings = meetings_of(zoom.url, client_secret="wrong")
-    with pytest.raises(ToolError, match="refused the host's sign-in") as caught:
-        await meetings.make(LONG)
-    assert caught.value.type is ErrorType.AUTH
+    for refused in (meetings.make(LONG), meetings.check()):
+        with pytest.raises(ToolError, match="refused the host's sign-in") as caught:
+            await refused
+        assert caught.value.type is ErrorType.AUTH
     assert "wrong" not in repr(meetings)
+
+
+async def test_the_doctor_asks_for_the_meetings_too(booked):
+    zoom, calendar = booked
+    assert (await calendar.check()).endswith("; meetings by Zoom")
+    zoom.tokens.clear()
+    with pytest.raises(ToolError, match="Zoom denies this to the host's app"):
+        await calendar.check()
 
 
 @pytest.mark.parametrize(

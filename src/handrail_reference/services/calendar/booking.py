@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple
 
 from handrail.errors import ConfigError, ErrorType, ToolError
@@ -19,6 +19,7 @@ from handrail_reference.services.calendar.failures import unknown_calendar
 from handrail_reference.services.calendar.marks import mark_of
 from handrail_reference.services.calendar.moments import in_range
 from handrail_reference.services.calendar.port import (
+    MAX_CONFLICTS,
     NOBODY,
     Arrangements,
     Availability,
@@ -36,8 +37,6 @@ from handrail_reference.services.invitations import InvitationMethod, Invitation
 from handrail_reference.services.meetings import NO_MEETING, Meeting, MeetingPort, NoMeetings
 
 PRIMARY = "primary"
-MAX_CONFLICTS = 20
-LONGEST_WINDOW = timedelta(days=400)
 SETTLING_SECONDS = 30.0
 """Longer than any request is waited for, and time for a service that is still at it when nobody waits any more."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
@@ -91,8 +90,15 @@ class BookingCalendar(ABC):
             raise unknown_calendar(name, self.names)
         return name
 
-    @abstractmethod
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        await self._meetings.close()
+        if self._mail is not None:
+            await self._mail.close()
+
+    async def check(self) -> str:
+        """What `handrail doctor` says: the meetings' service and the mail server are asked, and nothing is made or sent."""
+        mail = "" if self._mail is None else await self._mail.check()
+        return joined(await self._meetings.check(), mail)
 
     @abstractmethod
     async def availability(
@@ -384,6 +390,10 @@ class BookingCalendar(ABC):
             )
             return replace(event, warnings=(*event.warnings, what))
         return event
+
+
+def joined(*said: str) -> str:
+    return "; ".join(one for one in said if one)
 
 
 def is_from(event: BookedEvent, draft: Draft) -> bool:

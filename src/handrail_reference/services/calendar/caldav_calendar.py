@@ -21,12 +21,12 @@ from icalendar import Calendar, Event, FreeBusy
 from handrail.errors import ConfigError, ErrorType, ToolError
 from handrail_reference.services.calendar import gaps
 from handrail_reference.services.calendar.booking import (
-    MAX_CONFLICTS,
     BookingCalendar,
     Inserted,
     another_event,
     changed_since,
     is_from,
+    joined,
 )
 from handrail_reference.services.calendar.caldav_client import CalDavClient, DavAnswer, DavRefusal
 from handrail_reference.services.calendar.caldav_principal import address_of_principal
@@ -43,6 +43,7 @@ from handrail_reference.services.calendar.failures import BadFile
 from handrail_reference.services.calendar.items import Happening
 from handrail_reference.services.calendar.moments import instant_of
 from handrail_reference.services.calendar.port import (
+    MAX_CONFLICTS,
     NOBODY,
     Availability,
     BookedEvent,
@@ -117,7 +118,7 @@ class CalDavCalendar(BookingCalendar):
 
     async def close(self) -> None:
         await self._client.close()
-        await self._meetings.close()
+        await super().close()
 
     async def check(self) -> str:
         """What `handrail doctor` says."""
@@ -131,7 +132,8 @@ class CalDavCalendar(BookingCalendar):
             raise ToolError(error.type, f'Calendar "{name}" at {path}: {error.message}') from None
         number = len(self.names)
         host = urlsplit(self._addresses["primary"]).hostname
-        return f"{number} calendar{'' if number == 1 else 's'} on {host}; invitations: {by}"
+        said = f"{number} calendar{'' if number == 1 else 's'} on {host}; invitations: {by}"
+        return joined(said, await super().check())
 
     async def availability(
         self,

@@ -23,12 +23,11 @@ from handrail.errors import ErrorType, ToolError
 from handrail.sqlite_files import check_database, scrub
 from handrail_reference.services.calendar import gaps
 from handrail_reference.services.calendar.booking import (
-    LONGEST_WINDOW,
-    MAX_CONFLICTS,
     PRIMARY,
     BookingCalendar,
     Inserted,
     changed_since,
+    joined,
 )
 from handrail_reference.services.calendar.components import read_component
 from handrail_reference.services.calendar.database import CalendarDatabase
@@ -43,6 +42,8 @@ from handrail_reference.services.calendar.items import (
     put,
 )
 from handrail_reference.services.calendar.port import (
+    LONGEST_WINDOW,
+    MAX_CONFLICTS,
     NOBODY,
     Availability,
     BookedEvent,
@@ -85,7 +86,7 @@ class EmbeddedCalendar(BookingCalendar):
 
     async def close(self) -> None:
         await self.database.close()
-        await self._meetings.close()
+        await super().close()
 
     async def availability(
         self,
@@ -224,9 +225,9 @@ class EmbeddedCalendar(BookingCalendar):
 
     # For the host (docs/services.md)
 
-    def check(self) -> str:
+    async def check(self) -> str:
         """What `handrail doctor` says. The file is only read; one that is not there is right."""
-        return check_database(self.database.path, self.database.look)
+        return joined(check_database(self.database.path, self.database.look), await super().check())
 
     async def forget_user(self, user: str, tenant: str = "") -> Mapping[str, int]:
         """Delete the events that a user has made, or with `forget_events = "keep"` only that it was them; their name from

@@ -18,12 +18,12 @@ from typing import Any, Literal, cast
 from handrail.errors import ConfigError, ErrorType, ToolError
 from handrail_reference.services.calendar import gaps
 from handrail_reference.services.calendar.booking import (
-    MAX_CONFLICTS,
     BookingCalendar,
     Inserted,
     another_event,
     changed_since,
     is_from,
+    joined,
 )
 from handrail_reference.services.calendar.google_client import GoogleClient, nonsense
 from handrail_reference.services.calendar.items import Happening
@@ -36,6 +36,7 @@ from handrail_reference.services.calendar.marks import (
 )
 from handrail_reference.services.calendar.moments import instant_of
 from handrail_reference.services.calendar.port import (
+    MAX_CONFLICTS,
     NOBODY,
     Availability,
     BookedEvent,
@@ -104,17 +105,18 @@ class GoogleCalendar(BookingCalendar):
 
     async def close(self) -> None:
         await self._client.close()
-        await self._meetings.close()
+        await super().close()
 
     async def check(self) -> str:
-        """What `handrail doctor` says, where one account serves everybody."""
+        """What `handrail doctor` says. People's own calendars are theirs to look at."""
+        partners = await super().check()
         if self._tenants is None:
-            return "each person's own calendar; people connect it themselves"
+            return joined("each person's own calendar; people connect it themselves", partners)
         await self._free_busy(
             self.names, self.now(), self.now().replace(year=self.now().year + 1), Caller(tenant=self._tenants[0])
         )
         number = len(self.names)
-        return f"{number} calendar{'' if number == 1 else 's'} at Google; invitations: {self._by}"
+        return joined(f"{number} calendar{'' if number == 1 else 's'} at Google; invitations: {self._by}", partners)
 
     async def availability(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from typing import Any, Literal, Protocol
 
 from handrail.errors import HandrailError
@@ -17,6 +17,8 @@ from handrail_reference.services.calendar.marks import Uninvited
 MeetingProvider = Literal["zoom", "meet", "jitsi", "none"]
 InvitationSender = Literal["service", "mail", "none"]
 """The calendar service itself, mail from this host, or nobody."""
+MAX_CONFLICTS = 20
+LONGEST_WINDOW = timedelta(days=400)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

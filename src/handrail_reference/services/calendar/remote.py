@@ -12,15 +12,15 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from handrail.errors import ErrorType, ToolError
-from handrail_reference.services.calendar.booking import LONGEST_WINDOW, MAX_CONFLICTS
 from handrail_reference.services.calendar.failures import closed, overloaded
 from handrail_reference.services.calendar.items import Happening
-from handrail_reference.services.calendar.port import Busy, OutcomeUnknown
+from handrail_reference.services.calendar.port import LONGEST_WINDOW, MAX_CONFLICTS, Busy, OutcomeUnknown
 
 T = TypeVar("T")
 _THREADS = 8
 _MAX_WAITING = 64
 _CUT_SECONDS = 0.25
+_CLOSING_SECONDS = 2.0
 MAX_RETRY_AFTER = 3600.0
 MAX_HAPPENINGS = 20_000
 """In the range that is asked for, in one calendar."""
@@ -84,6 +84,7 @@ class RemoteThreads:
         self._seconds = seconds
         self._waiting = 0
         self._closed = False
+        self._lines: dict[Future[Any], Line] = {}
         self._cutting: set[asyncio.Task[None]] = set()
 
     async def run(self, work: Callable[[Line], T]) -> T:
@@ -95,31 +96,47 @@ class RemoteThreads:
         line = Line()
         # In the context of the call, so that requests belong to its trace.
         submitted = self._pool.submit(copy_context().run, work, line)
+        self._lines[submitted] = line
+        submitted.add_done_callback(self._ended)
         try:
             future = asyncio.wrap_future(submitted)
             future.add_done_callback(_seen)
             return await asyncio.wait_for(asyncio.shield(future), self._seconds)
         except asyncio.CancelledError:
-            submitted.cancel()  # nobody waits for it any more: it must not begin later
+            if (
+                not submitted.cancel()
+            ):  # nobody waits for it any more: it may end what it has begun, and not begin later
+                self._give_up(line, submitted, self._seconds)
             raise
         except TimeoutError:
             if submitted.cancel():
                 raise overloaded() from None
-            cutting = asyncio.get_running_loop().create_task(_cut(line, submitted))
-            self._cutting.add(cutting)
-            cutting.add_done_callback(self._cutting.discard)
-            raise Maybe(transient("The calendar service does not answer in time.")) from None
+            self._give_up(line, submitted, 0.0)
+            raise Maybe(transient("The service does not answer in time.")) from None
         finally:
             self._waiting -= 1
 
     async def close(self) -> None:
+        """What is still under way is cut: the process could not end before it."""
         self._closed = True
         for cutting in self._cutting:
             cutting.cancel()
         await asyncio.to_thread(self._pool.shutdown, wait=False, cancel_futures=True)
+        cuts = (_cut(line, submitted, 0.0) for submitted, line in tuple(self._lines.items()))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*cuts), _CLOSING_SECONDS)
+
+    def _give_up(self, line: Line, submitted: Future[Any], seconds: float) -> None:
+        cutting = asyncio.get_running_loop().create_task(_cut(line, submitted, seconds))
+        self._cutting.add(cutting)
+        cutting.add_done_callback(self._cutting.discard)
+
+    def _ended(self, submitted: Future[Any]) -> None:
+        self._lines.pop(submitted, None)
 
 
-async def _cut(line: Line, working: Future[Any]) -> None:
+async def _cut(line: Line, working: Future[Any], seconds: float) -> None:
+    await asyncio.sleep(seconds)
     # Again and again: a library may connect anew.
     while not working.done():
         line.cut()
