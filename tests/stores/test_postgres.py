@@ -31,6 +31,7 @@ from handrail.contract.store import (
 from handrail.stores import open_store
 from handrail.stores.base import grouped
 from handrail.stores.postgres import PostgresStore, heartbeat
+from handrail.stores.postgres.connection import ServerAddress
 from handrail.stores.postgres.locking import MIGRATION_LOCK, advisory_number
 from handrail.stores.statements.ledger import ClaimRequest, limit_name
 
@@ -453,6 +454,16 @@ async def test_options_in_the_url_do_not_take_away_what_the_promises_need(url):
     async with machines(f"{url}&options=-c%20lock_timeout%3D1", "o1") as (store,):
         asked = store.claim(claim("k1"))
         assert (await _waits_for(url, "UPDATE session SET turn = turn", asked)).verdict is ClaimVerdict.CLAIMED
+
+
+def test_the_server_looks_within_a_minute_for_a_machine_that_is_gone(url):
+    db = ServerAddress(url).connect(5).connection
+    with db:
+        names = [f"tcp_keepalives_{name}" for name in ("idle", "interval", "count")]
+        # What holds on a network; the socket of this machine shows zeros.
+        rows = db.execute("SELECT name, reset_val::int FROM pg_settings WHERE name = ANY(%s)", (names,))
+        idle, interval, count = map(dict(rows.fetchall()).get, names)
+    assert 0 < idle + interval * count < 60
 
 
 @pytest.fixture

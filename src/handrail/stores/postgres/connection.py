@@ -19,8 +19,12 @@ from handrail.stores.postgres.failures import POOLER, unreachable
 
 _log = logging.getLogger("handrail.stores")
 _OLDEST = 140_000
-_SETTINGS = "-c statement_timeout={} -c lock_timeout=2000 -c idle_in_transaction_session_timeout=10000 -c timezone=UTC"
-"""A process that is frozen inside a transaction must not keep its locks for ever."""
+_SETTINGS = (
+    "-c statement_timeout={} -c lock_timeout=2000 -c idle_in_transaction_session_timeout=10000 -c timezone=UTC "
+    "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
+)
+"""A process that is frozen inside a transaction must not keep its locks for ever, nor a machine that is gone its connections: by
+itself the server would look for it after two hours."""
 
 
 class _Cursor(psycopg.Cursor[Any]):
