@@ -164,7 +164,7 @@ async def play(folder: Path, server: AuthorizationServer, finder: Finder, *, cal
                 *(turn(person, begun + number * _TURN_CALLS) for number, person in enumerate(PEOPLE)),
             )
             finder.compare()
-        finder.look("metrics", runtime.metrics.to_json())
+        finder.look("metrics", runtime.metrics.to_json(), runtime.metrics.to_prometheus())
         for listener in listeners:
             listener.cancel()
         await asyncio.gather(*listeners, return_exceptions=True)

@@ -13,13 +13,15 @@ from tests.identity.authorization_server import AuthorizationServer
 from tests.identity.kit import connected, connections
 from tests.runtime.kit import audited, kind
 from tests.services.calendar.desk import CREATE, LOOK, built
-from tests.services.calendar.google_server import SCOPE, GoogleServer, google_server
+from tests.services.calendar.google_server import SCOPE, GoogleRefusal, GoogleServer, google_server
 from tests.services.calendar.kit import NOW
 
 from handrail import Registry, Runtime, Session
 from handrail.contract.envelope import ToolResponse
+from handrail.contract.store import LedgerState
 from handrail.events import ConnectionWanted
 from handrail.identity.connections import Connections
+from handrail.runtime.reconcile import reconcile
 from handrail.stores import MemoryStore
 from handrail_reference.services.calendar.opening import open_calendar
 
@@ -39,8 +41,16 @@ class PersonalGoogle(GoogleServer):
         """The account of each request that was let in."""
         self.takes: set[str] | None = {SCOPE}
         """The scopes of every token; None where none is taken."""
+        self.fails_afterwards = False
+        """Events are made, and neither that nor what there is of them is told."""
         self._authority = authority
         self._local = threading.local()
+
+    def answer(self, method: str, target: str, headers: Any, body: bytes) -> tuple[int, dict[str, str], Any]:
+        answered = super().answer(method, target, headers, body)
+        if self.fails_afterwards and ("/events/" in target or (method, "/events" in target) == ("POST", True)):
+            raise GoogleRefusal(503, "backendError", "Backend Error")
+        return answered
 
     @property
     def primary(self) -> str:
@@ -116,6 +126,7 @@ async def open_desk(folder: Path, authority: AuthorizationServer) -> AsyncIterat
             folder, backend="google", google_connection="example", google_url=google.url, meetings="none"
         )
         calendar._clock = NOW.timestamp
+        calendar.settling_seconds = 0.0
         try:
             async with Runtime(registry, store=store, connections=made, capabilities={"calendar": calendar}) as runtime:
                 yield Desk(runtime, made, authority, google)
@@ -228,3 +239,23 @@ async def test_a_token_that_was_revoked_at_the_service_is_refused_and_the_person
             token.revoked = True
         assert kind(await desk.look(ana)) == "AUTH"
         assert (await first_wanted(ana)).link == LINK
+
+
+async def test_an_unknown_booking_is_settled_with_the_token_of_whoever_made_it(
+    tmp_path: Path, authority: AuthorizationServer
+) -> None:
+    async with open_desk(tmp_path, authority) as desk:
+        for user in ACCOUNTS:
+            await desk.connect(user)
+        ana = await desk.runtime.open_session(user="ana")
+        desk.google.fails_afterwards = True
+        answer, _ = await desk.book(ana, "Plans")
+        assert answer.error is not None
+        assert answer.error.partial_side_effects
+        [row] = [one for one in await desk.runtime.store.ledger_rows() if one.tool == CREATE]
+        assert row.state is LedgerState.UNKNOWN
+        desk.google.fails_afterwards = False
+        desk.google.used.clear()
+        assert (await reconcile(desk.runtime, row)).state is LedgerState.SUCCEEDED
+        assert set(desk.google.used) == {ACCOUNTS["ana"]}
+        assert (desk.google.titles("ana"), desk.google.titles("ben")) == (["Plans"], [])

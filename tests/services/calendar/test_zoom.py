@@ -16,7 +16,7 @@ from tests.services.calendar.bad_proxy import (
     status,
 )
 from tests.services.calendar.test_calendar_conformance import at, draft
-from tests.services.calendar.test_invitations import Crashed, crash
+from tests.services.calendar.test_invitations import Crashed, crash, mail_of
 from tests.services.calendar.zoom_server import ACCOUNT
 
 from handrail.contract.errors import ConfigError, ErrorType, ToolError
@@ -180,6 +180,23 @@ async def test_a_meeting_that_may_still_be_made_leaves_the_outcome_unknown(proxi
     await meetings_of(zoom.url).make(LONG)  # and then it is made after all
     assert await calendar.settle_creation(LONG) is None
     assert zoom.meetings == {}
+
+
+async def test_the_meeting_of_a_booking_that_was_being_taken_back_is_removed_when_it_is_settled(
+    zoom, mail, request, tmp_path, monkeypatch
+):
+    """At Google an event that was taken back stays as a cancelled one."""
+    options = {"meetings": meetings_of(zoom.url), "mail": mail_of(mail), "invitations": "mail"}
+    with open_backend("google", tmp_path, request, **options) as calendar:
+        mail.answers = ["554 No"]
+        booking = draft(with_meeting=True, attendees=("ana@example.com",))
+        with monkeypatch.context() as dying:
+            dying.setattr(calendar._meetings, "remove", crash)
+            with pytest.raises(Crashed):
+                await calendar.create(booking)
+        assert len(zoom.meetings) == 1
+        assert (await calendar.settle_creation(booking)).cancelled
+        assert zoom.meetings == {}
 
 
 async def test_a_cancellation_that_ended_before_the_meeting_was_removed_is_finished_when_it_is_settled(

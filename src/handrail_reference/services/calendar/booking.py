@@ -218,6 +218,9 @@ class BookingCalendar(ABC):
         if event is not None:
             by = await self._sender(caller)
             event = replace(event, invitations=by, invited=event.attendees if by == "service" else ())
+            if event.cancelled and event.meeting_ref:
+                # Nobody could be invited, and its taking back ended early.
+                return await self._drop_meeting(event, event.meeting_ref)
             if by != "mail" or event.cancelled:
                 return event
             # It may have been sent: its reader knows it by UID and SEQUENCE, and sees one.
