@@ -95,6 +95,7 @@ def test_bad_frames_over_pipes_are_answered_and_a_good_one_after_them_is_served(
     finally:
         said = piped.end()
     assert said.count("A client sent a frame that is no message") == len(FRAMES)
+    assert said.count("A client's request was refused with the error -3") == sum(code is not None for *_, code in CALLS)
     assert "Traceback" not in said
 
 
@@ -119,4 +120,6 @@ def test_bad_frames_over_http_are_answered_and_a_good_one_after_them_is_served(n
             named = {"Mcp-Method": method, "Mcp-Name": params.get("name", "x"), "MCP-Protocol-Version": version}
             answer = client.post(notes.mcp, content=message(number, method, params), headers={**plain, **named})
             check_answer(answer.json(), number, code)
-    assert log.read_text().count("Traceback") == before
+    said = log.read_text()
+    assert said.count("Traceback") == before
+    assert 0 < said.count("A request over MCP with the key") < len(FRAMES), "one line of many, because they may come without end"

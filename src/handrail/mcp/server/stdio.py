@@ -86,6 +86,8 @@ async def serve_stdio(
         async def write() -> None:
             async with from_server:
                 async for message in from_server:
+                    if isinstance(message.message, JSONRPCError):
+                        _LOG.warning("A client's request was refused with the error %d.", message.message.error.code)
                     body = message.message.model_dump(mode="json", by_alias=True, exclude_unset=True)
                     if not await _sent(writer, body):
                         return

@@ -22,12 +22,15 @@ from starlette.types import Message, Receive, Scope, Send
 from handrail.mcp.server.http import OAUTH, PATH, McpHttp
 from handrail.mcp.server.request_body import WRITTEN_ARGUMENTS, TooManyValues, read_request
 from handrail.server.api.http import ApiContext, HttpProblem, answer, problem_of, read_body, refusal
+from handrail.server.connections import ConnectionCounts
 from handrail.server.host.refusals import SessionRefused
 from handrail.server.keys import UNKNOWN_CLIENT, Key, key_of_token
 
 _SESSION, _VERSION, _METHOD = "mcp-session-id", "mcp-protocol-version", "mcp-method"
 _LISTEN = "subscriptions/listen"
 _TOO_LARGE = 413
+_MALFORMED = (400, 404, 405, 406, 413, 415)
+"""What a client is answered that does not keep to the protocol."""
 _DRAIN_SECONDS = 20.0
 _MAX_UNREAD_BYTES = 64 * 1024 * 1024
 
@@ -38,6 +41,7 @@ class McpRoutes:
     def __init__(self, mcp: McpHttp, context: ApiContext) -> None:
         self.mcp = mcp
         self._context = context
+        self._malformed = ConnectionCounts()
         self._sessions: dict[tuple[str, str], OrderedDict[str, int]] = {}
         """Sessions by the hash and name of their key, those used last at the end; each with how many requests it answers now.
         The tokens of one user have one hash, and a session is that of the program that opened it alone."""
@@ -54,16 +58,24 @@ class McpRoutes:
         is_modern = headers.get(_VERSION) not in (None, *HANDSHAKE_PROTOCOL_VERSIONS)
         listens = headers.get(_METHOD, "").strip() == _LISTEN if is_modern else scope["method"] == "GET"
         named = "" if is_modern else headers.get(_SESSION, "")
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] in _MALFORMED:
+                self._malformed.note(
+                    f"A request over MCP with the key {key.traceless_name} was refused with status {message['status']}"
+                )
+            await send(message)
+
         try:
             if scope["method"] == "POST":
                 receive = await self._read(scope, receive)
             if not is_modern and not named:
                 self._check_room(key)
-            await self._with_session(key, named, listens, scope, receive, send)
+            await self._with_session(key, named, listens, scope, receive, noting)
         except HttpProblem as problem:
-            await refusal(problem)(scope, receive, send)
+            await refusal(problem)(scope, receive, noting)
         except SessionRefused as refused:
-            await refusal(problem_of(refused))(scope, receive, send)
+            await refusal(problem_of(refused))(scope, receive, noting)
 
     async def _read(self, scope: Scope, receive: Receive) -> Receive:
         """The body, read within its limit and in time, for the SDK to receive: without arguments that nobody takes."""
