@@ -156,34 +156,69 @@ async def test_time_is_told_to_every_provider_and_by_voice(tmp_path: Path) -> No
         assert told["meta"]["external"] is True
 
 
-@needs_node
-@needs_git
-@pytest.mark.parametrize(
-    "names", [("time",), pytest.param(("filesystem", "memory", "everything", "git", "time"), marks=pytest.mark.long)]
-)
-async def test_the_real_sdk_of_each_text_provider_calls_every_real_server(
-    tmp_path: Path, names: tuple[str, ...]
-) -> None:
-    from tests.clients.kit import SERVERS, Desk, Patience, spec
+ALL = ("filesystem", "memory", "everything", "git", "time")
 
-    from handrail.agents import AgentPolicy, TextAgent
-    from handrail.clients import open_model
-    from handrail.testing.servers import Reply
-    from handrail.testing.servers import call as asked
 
+def reads(tmp_path: Path, names: tuple[str, ...]) -> dict[str, tuple[dict[str, Any], str]]:
+    """A call for each of these servers, and what is in its answer."""
     repository = tmp_path / "repository"
     repository.mkdir()
     subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
-    calls = {
+    calls: dict[str, tuple[dict[str, Any], str]] = {
         "filesystem_read_text_file": ({"path": str(tmp_path / "files" / "hello.txt")}, "good morning"),
         "memory_read_graph": ({}, "entities"),
         "everything_echo": ({"message": "hi"}, "Echo: hi"),
         "git_status": ({"repo_path": str(repository)}, "No commits yet"),
         "time_get_current_time": ({"timezone": "Asia/Tokyo"}, "Asia/Tokyo"),
     }
-    calls = {name: one for name, one in calls.items() if name.partition("_")[0] in names}
+    return {name: one for name, one in calls.items() if name.partition("_")[0] in names}
+
+
+@needs_node
+@needs_git
+@pytest.mark.long
+@pytest.mark.parametrize("provider", ["gemini-live", "openai-realtime"])
+async def test_every_real_server_is_called_in_a_spoken_conversation(tmp_path: Path, provider: str) -> None:
+    from tests.agents.voice.kit import voice
+
+    from handrail.testing.servers.live import Ask, Say, Turn
+    from handrail.testing.servers.live import call as asked
+
+    calls = reads(tmp_path, ALL)
+    turns = [
+        Turn([Ask(asked(name, **args)), Say("It is so.")], hears="What is it?") for name, (args, _) in calls.items()
+    ]
+    async with real(tmp_path, *ALL) as box:
+        await box.session.close()  # a conversation has one of its own
+        async with voice(provider, turns, runtime=box.runtime) as case:
+            for number in range(1, len(turns) + 1):
+                await case.speak()
+                await case.client.until("turn_done", number)
+            assert case.server.complaints == []
+            assert case.client.words("model") == ["It is so."] * len(turns)
+            for (name, envelope), (wanted, (_, told)) in zip(case.server.outcomes, calls.items(), strict=True):
+                assert name == wanted
+                assert told in str(envelope["data"]), envelope
+                assert envelope["meta"]["external"] is True
+
+
+@needs_node
+@needs_git
+@pytest.mark.parametrize("names", [("time",), pytest.param(ALL, marks=pytest.mark.long)])
+async def test_the_real_sdk_of_each_text_provider_calls_every_real_server(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    from tests.clients.kit import SERVERS as MODELS
+    from tests.clients.kit import Desk, Patience, spec
+
+    from handrail.agents import AgentPolicy, TextAgent
+    from handrail.clients import open_model
+    from handrail.testing.servers import Reply
+    from handrail.testing.servers import call as asked
+
+    calls = reads(tmp_path, names)
     async with real(tmp_path, *names) as box:
-        for kind, opened in SERVERS.items():
+        for kind, opened in MODELS.items():
             script = [
                 Reply("One moment.", [asked(name, **args) for name, (args, _) in calls.items()]),
                 Reply("It is late."),

@@ -122,4 +122,6 @@ def test_bad_frames_over_http_are_answered_and_a_good_one_after_them_is_served(n
             check_answer(answer.json(), number, code)
     said = log.read_text()
     assert said.count("Traceback") == before
-    assert 0 < said.count("A request over MCP with the key") < len(FRAMES), "one line of many, because they may come without end"
+    assert 0 < said.count("A request over MCP with the key") < len(FRAMES), (
+        "one line of many, because they may come without end"
+    )
