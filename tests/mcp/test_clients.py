@@ -8,13 +8,14 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from scripts.node_packages import FOLDER, is_there, node
 from tests.mcp.conftest import Notes
-from tests.mcp.served_project import KEY, Served, effects
+from tests.mcp.served_project import KEY, Served, effects, project
 
 Call = Callable[[str, dict[str, Any]], Awaitable[str]]
 
@@ -176,6 +177,85 @@ async def test_a_client_lists_calls_and_gets_a_write_that_a_person_approved(serv
         outcome = envelope_in(await call("pay", {"amount": amount}))
         assert outcome["data"] == f"paid {amount}"
     assert effects(server.folder).count(f"paid {amount}") == 1
+
+
+MCP = ["-m", "handrail", "mcp"]
+
+
+async def fastmcp_over_pipes(folder: str) -> tuple[list[str], str]:
+    from fastmcp import Client
+    from fastmcp.client.transports import StdioTransport
+
+    async with Client(StdioTransport(sys.executable, MCP, cwd=folder)) as client:
+        answer = await client.call_tool("echo", {"text": "hello"})
+        return [tool.name for tool in await client.list_tools()], answer.content[-1].text  # type: ignore[union-attr]
+
+
+async def openai_agents_over_pipes(folder: str) -> tuple[list[str], str]:
+    from agents.mcp import MCPServerStdio
+
+    words: Any = {"command": sys.executable, "args": MCP, "cwd": folder}
+    async with MCPServerStdio(params=words, client_session_timeout_seconds=60) as client:
+        answer = await client.call_tool("echo", {"text": "hello"})
+        return [tool.name for tool in await client.list_tools()], answer.content[-1].text  # type: ignore[union-attr]
+
+
+async def pydantic_ai_over_pipes(folder: str) -> tuple[list[str], str]:
+    from fastmcp.client.transports import StdioTransport
+    from pydantic_ai.mcp import MCPToolset
+
+    async with MCPToolset(StdioTransport(sys.executable, MCP, cwd=folder)) as client:
+        answer = await client.direct_call_tool("echo", {"text": "hello"})
+        return [tool.name for tool in await client.list_tools()], json.dumps(answer)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("client", [fastmcp_over_pipes, openai_agents_over_pipes, pydantic_ai_over_pipes])
+async def test_a_client_starts_the_server_itself(tmp_path: Path, client: Any) -> None:
+    names, answer = await client(str(project(tmp_path)))
+    assert {"echo", "pay", "send_note"} <= set(names)
+    assert envelope_in(answer)["data"] == "hello"
+
+
+async def fastmcp_asks(server: Served, person: Any, args: dict[str, Any]) -> str:
+    from fastmcp import Client
+    from fastmcp.client.transports import StreamableHttpTransport
+
+    async def asked(message: str, response_type: Any, params: Any, context: Any) -> dict[str, Any]:
+        return person(message)
+
+    transport = StreamableHttpTransport(server.mcp, headers=server.headers)
+    async with Client(transport, elicitation_handler=asked) as client:
+        return (await client.call_tool("pay", args)).content[-1].text  # type: ignore[union-attr]
+
+
+async def pydantic_ai_asks(server: Served, person: Any, args: dict[str, Any]) -> str:
+    from fastmcp import Client
+    from fastmcp.client.transports import StreamableHttpTransport
+    from pydantic_ai.mcp import MCPToolset
+
+    async def asked(message: str, response_type: Any, params: Any, context: Any) -> dict[str, Any]:
+        return person(message)
+
+    # In 2026-07-28 it takes no questions.
+    transport = StreamableHttpTransport(server.mcp, headers=server.headers)
+    async with MCPToolset(Client(transport, elicitation_handler=asked, mode="legacy")) as client:
+        return json.dumps(await client.direct_call_tool("pay", args))
+
+
+@pytest.mark.parametrize("client", [fastmcp_asks, pydantic_ai_asks])
+async def test_a_trusted_client_asks_its_person_itself(notes: Notes, client: Any) -> None:
+    shown: list[str] = []
+
+    def person(message: str) -> dict[str, Any]:
+        shown.append(message)
+        return {"approve": True}
+
+    amount = 200 + len(client.__name__)
+    outcome = envelope_in(await client(notes, person, {"amount": amount}))
+    assert outcome["data"] == f"paid {amount}"
+    assert [message.splitlines()[0] for message in shown] == [f"Pay {amount} euros"]
+    assert effects(notes.folder).count(f"paid {amount}") == 1
 
 
 async def answered(server: Served, confirmation: str, word: str = "approve") -> None:
