@@ -472,7 +472,15 @@ def own_server() -> Iterator[PostgresServer]:
         yield server
 
 
-async def test_a_server_that_crashes_keeps_what_was_answered_and_is_used_again_when_it_is_back(own_server):
+async def test_a_server_that_crashes_keeps_what_was_answered_and_is_used_again_when_it_is_back(own_server, monkeypatch):
+    tried = list[str]()
+    connect = psycopg.connect
+
+    def noted(*where, **how):
+        tried.append(threading.current_thread().name)
+        return connect(*where, **how)
+
+    monkeypatch.setattr(psycopg, "connect", noted)
     async with machines(own_server.new_database(), "o1") as (store,):
         wish = claim("k1", claim_id="c1")
         assert (await store.claim(wish)).verdict is ClaimVerdict.CLAIMED
@@ -481,6 +489,10 @@ async def test_a_server_that_crashes_keeps_what_was_answered_and_is_used_again_w
             await store.claim(claim("k2", args_digest="d2"))
         with pytest.raises(StoreUnavailable):
             await store.ledger_row("k1")
+        tried.clear()
+        looks = await asyncio.gather(*(store.ledger_row("k1") for _ in range(20)), return_exceptions=True)
+        assert {type(one) for one in looks} == {StoreUnavailable}
+        assert tried.count("handrail-store-reader") <= 2, "whoever looks at the same time learns of one attempt"
         own_server.start()
         # The claim whose answer was not heard is recognised by its own id, and by no other.
         assert (await store.claim(wish)).verdict is ClaimVerdict.CLAIMED

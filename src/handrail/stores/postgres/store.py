@@ -213,9 +213,15 @@ class PostgresStore(ThreadedStore):
             left.pop(0)
 
     def _look(self, database: ReconnectingDatabase, batch: Sequence[Job]) -> None:
-        for job in batch:
+        for place, job in enumerate(batch):
             try:
-                job.outcome = job.request(Transaction(database.get(), self._clock(), self._life))
+                db = database.get()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it keeps everybody from looking
+                for left in batch[place:]:  # and nobody waits until each of the others has tried as well
+                    left.error = self._failure(error)
+                return
+            try:
+                job.outcome = job.request(Transaction(db, self._clock(), self._life))
             except Exception as error:  # noqa: BLE001 - whatever it is belongs to the one that asked
                 job.error = self._failure(error)
                 if isinstance(error, psycopg.Error):
