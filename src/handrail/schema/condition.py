@@ -9,6 +9,8 @@ from typing import Any
 
 from handrail.contract.errors import SchemaError, missing_extra
 
+_MAX_NESTED_STEPS = 250_000
+"""A macro inside of another goes through its list for each element of the other's: more than this is not begun."""
 USER_FIELDS = ("id", "signedIn", "isAuthenticated", "roles")
 """What a condition may ask of `user`; see `user_facts`."""
 
@@ -22,14 +24,19 @@ def user_facts(user: str | None, roles: Collection[str] = (), *, signed_in: bool
 class Condition:
     """A compiled condition over a few named values."""
 
-    __slots__ = ("_program", "text")
+    __slots__ = ("_depth", "_program", "text")
 
     def __init__(self, text: str, program: Any) -> None:
         self.text = text
         self._program = program
+        self._depth = _macro_depth(text)
 
     def holds(self, names: Mapping[str, Any]) -> bool:
         """Whether the condition is true; `SchemaError` if it cannot be evaluated or gives something else than a truth value."""
+        if self._depth > 1 and _longest(names) ** self._depth > _MAX_NESTED_STEPS:
+            raise SchemaError(
+                f'The condition "{self.text}" cannot be evaluated: a list is too long for macros inside of one another.'
+            )
         try:
             result = self._program.execute(dict(names))
         except Exception as error:  # the engine raises several types, all for the same reason
@@ -125,13 +132,41 @@ def _walk(kinds: list[str | None], words: list[str], found: Callable[[int], obje
     bound: list[str | None] = []  # for each open bracket, the name that a macro binds inside it
     for i, word in enumerate(words):
         if word in ("(", "[", "{"):
-            is_macro = word == "(" and i >= 2 and words[i - 1] in _MACROS and words[i - 2] == "."
-            declares = is_macro and kinds[i + 1 : i + 2] == ["name"] and words[i + 2 : i + 3] == [","]
+            declares = _opens_macro(words, i) and kinds[i + 1 : i + 2] == ["name"] and words[i + 2 : i + 3] == [","]
             bound.append(words[i + 1] if declares else None)
         elif word in (")", "]", "}") and bound:
             bound.pop()
         elif kinds[i] == "name" and not _is_field(kinds, words, i) and word not in bound:
             found(i)
+
+
+def _opens_macro(words: list[str], i: int) -> bool:
+    return words[i] == "(" and i >= 2 and words[i - 1] in _MACROS and words[i - 2] == "."
+
+
+def _macro_depth(text: str) -> int:
+    """How many macros stand inside of one another."""
+    _, words = _tokens(text)
+    deepest = 0
+    opened: list[bool] = []
+    for i, word in enumerate(words):
+        if word in ("(", "[", "{"):
+            opened.append(_opens_macro(words, i))
+            deepest = max(deepest, sum(opened))
+        elif word in (")", "]", "}") and opened:
+            opened.pop()
+    return deepest
+
+
+def _longest(names: Mapping[str, Any]) -> int:
+    """The size of the longest list or mapping in these values."""
+    longest, left = 0, [*names.values()]
+    while left:
+        one = left.pop()
+        if isinstance(one, (Mapping, list, tuple)):
+            longest = max(longest, len(one))
+            left += one.values() if isinstance(one, Mapping) else one
+    return longest
 
 
 def _is_field(kinds: list[str | None], words: list[str], i: int) -> bool:
