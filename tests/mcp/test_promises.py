@@ -262,6 +262,16 @@ async def test_a_held_call_of_a_token_is_answered_by_one_for_another_program_onl
         assert (await server.post(f"{path}/approve", yes, "eyJ.for.console")).json()["ok"]
 
 
+@pytest.mark.parametrize("name", ["desk", "key:desk", "key:key:desk", "oauth:desk", "token", "stdio"])
+async def test_no_key_answers_for_the_person_behind_it_whatever_it_is_called(tmp_path, name):
+    keys = (Key(name=name, hash=hash_of(USER), user="ana"), Key(name="console", hash=hash_of(OTHER), user="ana"))
+    async with in_process(tmp_path, tools=PAY, mcp=McpOptions(), keys=keys) as server:
+        held = await server.mcp("pay", {"q": "5"})
+        path = f"/api/confirmations/{held['result']['structuredContent']['error']['confirmation_request']['id']}"
+        assert (await server.get(path, USER)).status_code == 403
+        assert (await server.get(path, OTHER)).status_code == 200
+
+
 async def test_a_session_is_counted_for_the_program_whose_token_opened_it(tmp_path):
     options = Options(port=0, max_streams=1)
     async with over_socket(tmp_path, tools=PAY, mcp=McpOptions(), options=options, tokens=signed) as server:
