@@ -192,6 +192,30 @@ async def test_each_user_is_sent_with_their_own_token_and_nobody_with_anothers(
             await box.close()
 
 
+async def test_of_too_many_users_the_one_who_was_idle_longest_makes_room(
+    tmp_path: Path, http: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handrail.mcp.gateway.gateway._MAX_CONNECTIONS", 2)
+    store = MemoryStore()
+    with AuthorizationServer() as issuer:
+        ways = connections(issuer, store)
+        box = await opened(tmp_path, http, store=store, ways=ways, connection="example")
+        await box.runtime.open()
+        try:
+            first = {}
+            for user in ("ana", "ben", "ana", "cleo", "ben"):
+                issuer.account = user
+                await connected(ways, user)
+                assert (await box.call("box_look", user, text=user))["ok"]
+                first.setdefault(user, box.gateway.upstream("box", "", user))
+            await asyncio.gather(*box.gateway._ending)
+            assert {key[2] for key in box.gateway._open} == {"ben", "cleo"}
+            assert box.gateway.upstream("box", "", "ben") is not first["ben"], "hers was ended for Cleo's"
+            assert first["ben"].state == first["ana"].state == "stopped"
+        finally:
+            await box.close()
+
+
 async def test_a_token_that_is_refused_is_renewed_and_the_call_made_once_more(tmp_path: Path, http: HttpServer) -> None:
     store = MemoryStore()
     with AuthorizationServer() as issuer:

@@ -1,5 +1,6 @@
 """Resources and prompts of servers behind the gateway, as the clients of our own MCP server get them."""
 
+import asyncio
 import json
 import os
 import sys
@@ -117,6 +118,33 @@ async def test_nothing_is_passed_on_unless_the_project_says_so(tmp_path: Path, s
         with pytest.raises(MCPError, match="There is no prompt"):
             await client.get_prompt("box.greet", {"who": "Ana"})
     assert scripted.effects == []
+
+
+async def test_a_client_that_reads_nothing_keeps_no_other_from_hearing_of_changes(
+    tmp_path: Path, scripted: Scripted
+) -> None:
+    heard = asyncio.Event()
+
+    class Client:
+        def __init__(self, takes: asyncio.Event) -> None:
+            self.takes = takes
+
+        async def told(self) -> None:
+            await self.takes.wait()
+            heard.set()
+
+        send_tool_list_changed = send_prompt_list_changed = send_resource_list_changed = told
+
+    reads = asyncio.Event()
+    reads.set()
+    async with governed(tmp_path, {"box": free(scripted)}) as box:
+        endpoint = McpEndpoint(box.runtime, McpOptions(), OneUser())
+        endpoint._connections.update({1: Client(asyncio.Event()), 2: Client(reads)})  # type: ignore[dict-item]
+        async with endpoint._lifespan(endpoint.server()):
+            await asyncio.sleep(0)  # it looks at what is offered now
+            await switch(box, "box_look", "under repair")
+            async with asyncio.timeout(60):
+                await heard.wait()
 
 
 async def test_what_a_server_passes_on_is_renamed_and_marked(tmp_path: Path, scripted: Scripted) -> None:

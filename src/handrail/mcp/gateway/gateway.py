@@ -77,6 +77,7 @@ class Gateway:
         self._project = project
         self._clock = clock
         self._open: OrderedDict[tuple[str, str, str | None], Upstream] = OrderedDict()
+        self._ending: set[asyncio.Task[None]] = set()
         self._passing = {
             "resources": [name for name, one in self.servers.items() if one.resources],
             "prompts": [name for name, one in self.servers.items() if one.prompts],
@@ -92,6 +93,7 @@ class Gateway:
         key = (server, tenant, user) if config.connection else (server, "", None)
         found = self._open.get(key)
         if found is None:
+            self._make_room()
             auth = BearerToken("") if config.connection else None
             found = self._open[key] = Upstream(
                 config,
@@ -102,14 +104,15 @@ class Gateway:
                 jitter=random.random,
                 ask=config.elicitation == "person",
             )
-            self._make_room()
         self._open.move_to_end(key)
         return found
 
     def _make_room(self) -> None:
-        idle = [key for key, one in self._open.items() if one.state in ("stopped", "failed")]
-        for key in idle[: max(0, len(self._open) - _MAX_CONNECTIONS)]:
-            del self._open[key]
+        idle = [key for key, one in self._open.items() if one.is_idle]
+        for key in idle[: max(0, len(self._open) + 1 - _MAX_CONNECTIONS)]:
+            ending = asyncio.get_running_loop().create_task(self._open.pop(key).stop())
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
 
     async def call(self, upstream: UpstreamTool, args: Mapping[str, Any], ctx: Any) -> ToolResponse:
         """Call a tool of a server. Raises `UpstreamLost` if a tool that writes may have run and nobody can tell."""
@@ -219,7 +222,7 @@ class Gateway:
 
     async def aclose(self) -> None:
         opened, self._open = list(self._open.values()), OrderedDict()
-        await asyncio.gather(*(one.stop() for one in opened), return_exceptions=True)
+        await asyncio.gather(*self._ending, *(one.stop() for one in opened), return_exceptions=True)
 
 
 def _refused(error: MCPError, upstream: UpstreamTool, tool_id: str) -> ToolResponse:

@@ -155,6 +155,12 @@ class Upstream:
         return self._process.pid if self._process is not None and self.state == "ready" else None
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nobody would miss it at this moment."""
+        live = self._ready.result() if self.state == "ready" and self._ready is not None else None
+        return self.state in ("stopped", "failed") or (live is not None and not live.asking)
+
+    @property
     def errors(self) -> tuple[str, ...]:
         """What its process last wrote to standard error."""
         return tuple(self._process.errors) if self._process is not None else ()

@@ -53,6 +53,8 @@ from handrail.runtime.core import RuntimeCore
 
 _PAGE = 2_000
 _MAX_CONNECTIONS = 1_000
+_TELL_SECONDS = 5.0
+"""How long a client may take to read what has changed; the others are told meanwhile."""
 _HINTS = {
     method: CacheHint(ttl_ms=0, scope="private")
     for method in (
@@ -323,13 +325,16 @@ class McpEndpoint:
                 before = now
                 for event in (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged()):
                     await self._bus.publish(event)
-                for name, session in list(self._connections.items()):
-                    try:
-                        await session.send_tool_list_changed()
-                        await session.send_prompt_list_changed()
-                        await session.send_resource_list_changed()
-                    except Exception:  # noqa: BLE001  # it has gone
-                        self._connections.pop(name, None)
+                await asyncio.gather(*(self._tell(name, one) for name, one in list(self._connections.items())))
+
+    async def _tell(self, name: int, session: ServerSession) -> None:
+        try:
+            async with asyncio.timeout(_TELL_SECONDS):
+                await session.send_tool_list_changed()
+                await session.send_prompt_list_changed()
+                await session.send_resource_list_changed()
+        except Exception:  # noqa: BLE001  # it has gone, or does not read
+            self._connections.pop(name, None)
 
     def _offered(self) -> tuple[str, frozenset[str]]:
         return self._runtime.registry.snapshot().version, frozenset(self._runtime.switches)
