@@ -329,6 +329,22 @@ async def test_notes_are_sent_after_a_client_that_took_none_has_come_back():
     assert len(asyncio.all_tasks()) <= 2
 
 
+async def test_values_are_completed_for_tools_that_there_are_for_this_user_only(tmp_path):
+    parameters = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"plan": {"type": "string", "enum": ["merge the two teams", "move house"]}},
+    }
+    tools = {"decide": (reading(parameters=parameters, availability={"condition": 'user.id == "bob"'}), FOUND)}
+    async with in_process(tmp_path, tools=tools, mcp=McpOptions()) as server:
+        asked = {"ref": {"type": "ref/prompt", "name": "decide"}, "argument": {"name": "plan", "value": "m"}}
+        found = [
+            (await server.ask_mcp("completion/complete", "decide", key, **asked))["result"]["completion"]["values"]
+            for key in (USER, OTHER)
+        ]
+        assert found == [[], ["merge the two teams", "move house"]]
+
+
 async def test_answers_that_cannot_be_kept_are_refused_in_words(tmp_path):
     async with in_process(tmp_path, tools=PAY, mcp=McpOptions()) as server:
         answers = {"confirmation": {"action": "accept", "content": {"number": 2**70}}}

@@ -115,7 +115,7 @@ class McpCatalogue:
 
     def completions(self, session: Session, tool_id: str, argument: str, begun: str) -> list[str]:
         """The values of an enumeration that begin so."""
-        tool = session.snapshot.get(tool_id) if tool_id in session.plans.allowed else None
+        tool = next((one for one in self.tools_of(session) if one.tool_id == tool_id), None)
         if tool is None:
             return []
         schema = tool.definition.parameters.get("properties", {}).get(argument, {})
