@@ -142,6 +142,27 @@ def test_a_repository_is_followed_with_the_times_of_its_commits(
     assert counts(synced(capsys, address, "--name", "handbook", "--branch", "main")) == (0, 0, 0, 1)
 
 
+def test_the_password_of_an_address_is_kept_in_no_file(
+    project: Path,
+    pages: Path,
+    repository: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    there = f'[url "{repository.parent.as_uri()}/"]\n\tinsteadOf = https://me:hunter2@git.example/\n'
+    (tmp_path / ".gitconfig").write_text(there)
+    address = f"https://me:hunter2@git.example/{repository.as_uri().rpartition('/')[2]}"
+    assert counts(synced(capsys, address, "--name", "handbook")) == (2, 0, 0, 0)
+    (pages / "leave.md").write_text("# Leave\n\nThirty-five days.")
+    commit(pages, "2024-05-06T07:08:09Z")
+    assert counts(synced(capsys, address, "--name", "handbook")) == (0, 1, 0, 1)
+    files = [path for path in project.rglob("*") if path.is_file()]
+    assert any(path.name == "HEAD" for path in files)
+    assert [path for path in files if b"hunter2" in path.read_bytes()] == []
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -94,12 +94,14 @@ def repository_origin(address: str, name: str, *, branch: str, copies: Path) -> 
     origin_name = checked_name(name or address.rstrip("/").removesuffix(".git").replace(":", "/").rpartition("/")[2])
     copy = copies / sha256(f"{address}\0{branch}".encode()).hexdigest()[:16]
     if (copy / "HEAD").is_file():
-        _git(git, copy, address, "fetch", "--quiet", "--prune", "origin", "+refs/heads/*:refs/heads/*")
+        _git(git, copy, address, "fetch", "--quiet", "--prune", "--", address, "+refs/heads/*:refs/heads/*")
     else:
         copies.mkdir(parents=True, exist_ok=True)
         (copies / ".gitignore").write_text("*\n", "utf-8")
         shutil.rmtree(copy, ignore_errors=True)
         _git(git, copies, address, "clone", "--quiet", "--bare", "--", address, str(copy))
+        # The address may carry a password, which is no file's business.
+        _git(git, copy, address, "config", "--remove-section", "remote.origin")
     head = f"refs/heads/{branch}" if branch else "HEAD"
     try:
         version = _git(git, copy, address, "rev-parse", "--verify", f"{head}^{{commit}}").strip()
