@@ -2,7 +2,9 @@
 
 import asyncio
 import functools
+import gc
 import inspect
+import itertools
 import os
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -60,9 +62,36 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
         pyfuncitem.obj = _in_a_fresh_loop(pyfuncitem.obj)
 
 
+# Folders whose tests take seconds each, the longest first: they wait for processes, pages and clocks.
+_SLOW = ("crash", "console", "identity", "install", "faults", "mcp", "server", "cli")
+
+
+def _slow_folder(item: pytest.Item) -> str | None:
+    top = Path(__file__).parent
+    folder = item.path.relative_to(top).parts[0] if top in item.path.parents else None
+    return folder if folder in _SLOW else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The runs that take up to a minute each come first: last, one of them would keep a single worker busy."""
-    items.sort(key=lambda item: item.path.parent.name != "crash")
+    """Every worker begins with its share of the slow tests: at the end, one of them would keep a single worker busy. Tests of a
+    module stay together, because they share what they start; those of `crash` share nothing."""
+    slow = sorted(filter(_slow_folder, items), key=lambda item: _SLOW.index(str(_slow_folder(item))))
+    together = itertools.groupby(slow, key=lambda item: item if _slow_folder(item) == "crash" else item.path)
+    shares: list[list[pytest.Item]] = [[] for _ in range(int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))]
+    for _, group in together:
+        min(shares, key=len).extend(group)
+    rest = iter([item for item in items if not _slow_folder(item)])
+    ordered: list[pytest.Item] = []
+    for number, share in enumerate(shares):  # pytest-xdist gives each of them as many, in this order
+        size = (len(items) - len(ordered)) // (len(shares) - number)
+        ordered += share + list(itertools.islice(rest, max(0, size - len(share))))
+    items[:] = [*ordered, *rest]
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: looking through it for garbage again and again finds none."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
