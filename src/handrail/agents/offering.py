@@ -83,7 +83,7 @@ class Offering:
     ) -> Prompt:
         """For a live session: as many tools as the budget takes. `kept` are those that it has now and may keep."""
         tools = offered(session)
-        by_use = await self._use.by_calls(session.tenant) if self._use and self._are_too_many(tools) else ()
+        by_use = await self._use.by_calls(session.tenant) if self._use and self._every_tool(tools) is None else ()
         choose = partial(self._for_session, kept=kept, by_use=by_use, changes_tools=changes_tools)
         return (await self._chosen(len(tools), choose, session, provider, tools, query, used)).at(now, time_zone)
 
@@ -93,8 +93,9 @@ class Offering:
     def _for_request(
         self, session: Session, provider: str, tools: Sequence[LoadedTool], query: str, used: Sequence[str]
     ) -> Prompt:
-        if not self._are_too_many(tools):
-            return self._compose(session, provider, _without_search(tools), 0)
+        every = self._every_tool(tools)
+        if every is not None:
+            return self._compose(session, provider, every, 0)
         self._check_search(tools)
         there = {tool.tool_id for tool in tools}
         first = (name for name in (*BUILT_IN_TOOLS, *_always(tools, self._policy.max_tools)) if name in there)
@@ -117,8 +118,9 @@ class Offering:
         by_use: Sequence[str],
         changes_tools: bool,
     ) -> Prompt:
-        if not self._are_too_many(tools):
-            return self._compose(session, provider, _without_search(tools), 0)
+        every = self._every_tool(tools)
+        if every is not None:
+            return self._compose(session, provider, every, 0)
         self._check_search(tools)
         wanted = [*reversed(used), *self._picked(query, tools), *kept, *by_use, *(tool.tool_id for tool in tools)]
         # Where tools are called through `call_tool`, it is one of those that the provider takes.
@@ -166,8 +168,10 @@ class Offering:
                 FIND_TOOL,
             )
 
-    def _are_too_many(self, tools: Sequence[LoadedTool]) -> bool:
-        return self._picker is not None and len(_without_search(tools)) > self._policy.max_tools
+    def _every_tool(self, tools: Sequence[LoadedTool]) -> list[LoadedTool] | None:
+        """All of them but the search, as none has to be looked for then; None if there are too many to declare all."""
+        every = [tool for tool in tools if tool.tool_id != FIND_TOOL]
+        return None if self._picker is not None and len(every) > self._policy.max_tools else every
 
     def _picked(self, query: str, tools: Sequence[LoadedTool]) -> list[str]:
         if self._picker is None or not query.strip():
@@ -275,8 +279,3 @@ def _always(tools: Sequence[LoadedTool], max_tools: int) -> list[str]:
     """Those that have a place among `max_tools`, by name."""
     names = [tool.tool_id for tool in tools if tool.definition.always_offer and tool.tool_id not in BUILT_IN_TOOLS]
     return names[: places_for_always(max_tools)]
-
-
-def _without_search(tools: Sequence[LoadedTool]) -> list[LoadedTool]:
-    """Where all tools are declared, none has to be looked for."""
-    return [tool for tool in tools if tool.tool_id != FIND_TOOL]

@@ -146,6 +146,9 @@ class Metrics:
         self._turns: deque[str] = deque()
         self.turn_started: Callable[[str], None] = self._turns.append
         """A turn of this session begins."""
+        self._turn_ends: deque[tuple[str, float]] = deque()
+        self.turn_ended: Callable[[tuple[str, float]], None] = self._turn_ends.append
+        """A turn of this mode has ended, in which tools ran for this time in milliseconds."""
         self._turn_times: dict[str, Histogram] = {}
         self._contexts: deque[ContextUse] = deque()
         self.session_context: Callable[[ContextUse], None] = self._contexts.append
@@ -230,6 +233,12 @@ class Metrics:
             session = self._open.get(self._turns.popleft())
             if session is not None:
                 session.turns += 1
+        while self._turn_ends:
+            mode, tool_ms = self._turn_ends.popleft()
+            times = self._turn_times.get(mode)
+            if times is None:
+                times = self._turn_times[mode] = Histogram(TURN_SECONDS)
+            times.add(tool_ms / 1000)
         while self._held:
             tool_id = self._held.popleft()
             tool = self._tools.get(tool_id) or self._new_tool(tool_id)
@@ -263,13 +272,6 @@ class Metrics:
         if session_id not in self._open:
             self._open[session_id] = SessionMetrics(self._clock())
             self._sessions += 1
-
-    def turn_ended(self, mode: str, tool_ms: float) -> None:
-        """A turn has ended, in which tools ran for so long."""
-        times = self._turn_times.get(mode)
-        if times is None:
-            times = self._turn_times[mode] = Histogram(TURN_SECONDS)
-        times.add(tool_ms / 1000)
 
     def session_closed(self, session_id: str) -> None:
         self.fold()

@@ -581,6 +581,8 @@ def _date(value: str) -> str:
 
 def _cut(text: str, limit: int) -> str:
     """The text, escaped, no more of it than `limit` characters; how much is left out is said."""
+    if len(text) <= limit and text.isascii() and text.isprintable() and "\\u{" not in text:
+        return text  # as nearly every one is: in it nothing can hide
     # Nothing looks like an escape that is none: the backslash of a literal `\u{` is written out too.
     shown = escaped(text[:limit].replace("\\u{", "\\u{5c}u{"))
     return shown if len(text) <= limit else f"{shown}… ({len(text) - limit} more characters)"

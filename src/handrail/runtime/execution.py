@@ -89,7 +89,7 @@ class Execution:
             return None
         if attempt.intents:
             response = response._replace(intents=(*response.intents, *attempt.intents))
-        return settled_result(response, raw, attempt)
+        return settled_result(response, raw, attempt) if attempt.handed_out else (response, raw)
 
     async def call_hook(self, hook: Callable[..., Any], args: Any, attempt: Attempt, seconds: float) -> Any:
         """What a tool's `preview` or `reconcile` returns; `TimeoutError` after this time."""
@@ -134,7 +134,7 @@ class Execution:
             response = response.with_meta(attempts=attempts)
         if attempt.intents and response.ok:
             response = response._replace(intents=(*response.intents, *attempt.intents))
-        return settled_result(response, raw, attempt)
+        return settled_result(response, raw, attempt) if attempt.handed_out else (response, raw)
 
     def _too_late(self, attempt: Attempt, *, started: bool) -> ToolResponse:
         plan = attempt.plan

@@ -426,7 +426,7 @@ class Turns:
                 "refusals": turn.refused,
             },
         )
-        self._metrics.turn_ended(mode, turn.tool_ms)
+        self._metrics.turn_ended((mode, turn.tool_ms))
         if self._statistics is not None:
             self._statistics.turn_ended(session, turn)
         if limit is not None and turn.tool_ms > limit:

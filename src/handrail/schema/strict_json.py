@@ -64,8 +64,8 @@ _PART_OF_STRING = re.compile(_STRING)
 _NOT_SPACE = re.compile(r"[^ \t\n\r]")
 _SPACED_COLON = re.compile(r'"[ \t\n\r]+:')
 _NAMES = {list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
-_FLOATS = bytes.maketrans(b"123456789e", b"0" * 9 + b".")
-"""Makes `0.` of whatever a float has and an integer has not."""
+_MARKS = bytes.maketrans(b"123456789e[", b"0" * 9 + b".{")
+"""Makes `0.` of whatever a float has and an integer has not, and one bracket of both that open."""
 _SCANNED = 512
 """Characters of text that are searched faster than gone through value by value."""
 MAX_CONTAINERS = MAX_DEPTH
@@ -101,11 +101,11 @@ def read_arguments(raw: object) -> Arguments:
                     len(raw) <= _SCANNED
                     and is_ascii
                     and (len(text) == len(raw) or ("\\" not in raw and raw.count(":") == text.count(b":")))
-                    and text.count(b"{") + text.count(b"[") < MAX_DEPTH
-                    # `find`, because `in` asks bytes for an index first, and pays for the exception.
-                    and text.translate(_FLOATS).find(b"0.") < 0
                 ):
-                    return args, _join((text, b"")), True  # `trimmed`, as it is kept
+                    marks = text.translate(_MARKS)
+                    # `find`, because `in` asks bytes for an index first, and pays for the exception.
+                    if marks.count(b"{") < MAX_DEPTH and marks.find(b"0.") < 0:
+                        return args, _join((text, b"")), True  # `trimmed`, as it is kept
                 keys = _count_keys(args, is_ascii)
                 # Every key that was written has its colon, and what was read holds the distinct ones. Where strings hold colons
                 # too, those that follow a quote are counted.

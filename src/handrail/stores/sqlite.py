@@ -332,7 +332,7 @@ def _carry_out(tx: Transaction, group: Group) -> list[Any]:
     # Finishes first: a claim then meets what is known at this moment.
     finished = iter(_finish_all(tx, group.finishes) if group.finishes else ())
     made = iter(_claim_all(tx, group.claims) if group.claims else ())
-    kinds = {ClaimRequest: made, FinishRequest: finished} if group.is_together else {}
+    kinds = {ClaimRequest: made, FinishRequest: finished} if group.claims or group.finishes else {}
     return [next(kinds[type(request)]) if type(request) in kinds else request(tx) for request in group.requests]
 
 
