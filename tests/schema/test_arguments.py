@@ -87,6 +87,10 @@ def nested(levels: int, inner: str) -> str:
 @example('{"\uffff":1,"😀":2}')
 @example('{"a":"\\ud800"}')
 @example('{"a":-0.0,"b":-0}')
+@example('{"a":1.0,"b":[-250.0,3e0],"c":999999999999999.0}')
+@example('{"a":1.0,"b":2.05}')
+@example('{"a":1.0,"b":"v1.0"}')
+@example('{"a.0":1.0}')
 @example(nested(MAX_DEPTH, "1"))
 @example(nested(MAX_DEPTH + 1, "1"))
 @example(nested(MAX_DEPTH - 1, "[]"))
@@ -106,6 +110,8 @@ def test_what_is_no_json_is_refused_as_the_exact_reader_refuses_it(raw: str | by
 
 @given(st.dictionaries(ANY_TEXT, ANYTHING, max_size=4) | st.dictionaries(st.text(), JSON, max_size=6) | ANYTHING)
 @example({"a": 1.0, "b": -0.0, "c": 0.00001})
+@example({"a": 1.0, "b": [-250.0, 999999999999999.0, 2.5]})
+@example({"a": 1.0, "b.0": [2.05, "v1.0"]})
 @example({"a": math.nan})
 @example({"a": 2**53, "b": 1})
 @example({"\uffff": 1, "😀": 2})
@@ -154,6 +160,14 @@ def test_what_nearly_every_call_brings_takes_one_walk(raw: str) -> None:
     """The flag says that no second look was needed, so that a change which sends every call to the exact reader is seen."""
     assert read_arguments(raw)[2]
     assert read_arguments(json.loads(raw))[2]
+
+
+def test_whole_floats_take_one_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("handrail.schema.strict_json._read_exactly")
+    for raw in ('{"b":3.0,"a":[10.0,0.5]}', {"b": 3.0, "a": [10.0, 0.5]}):
+        args, text, plain = read_arguments(raw)
+        assert (json.dumps(args), text) == ('{"b": 3.0, "a": [10.0, 0.5]}', b'{"a":[10,0.5],"b":3}')
+        assert not plain, "orjson would write the points again"
 
 
 @given(JSON)

@@ -80,6 +80,8 @@ _WRITTEN_ALIKE = frozenset({str, int, bool, type(None)})
 
 Arguments = tuple[dict[str, Any], bytes, bool]
 """The arguments, their canonical form, and whether orjson wrote that: then it also writes them with plain defaults filled in."""
+_UNREAD: tuple[dict[str, Any], bytes, int] = ({}, b"", -1)
+"""No arguments yet, their text, and how many whole floats they have: -1 in doubt."""
 
 # A container that is being copied: its source, the copy, its depth, its key in the one around it, and that one.
 _Branch: TypeAlias = "tuple[Any, Any, int, Any, _Branch | None]"
@@ -87,6 +89,7 @@ _Branch: TypeAlias = "tuple[Any, Any, int, Any, _Branch | None]"
 
 def read_arguments(raw: object) -> Arguments:
     """The arguments of a call as plain data that shares nothing with `raw`; `JsonError` with the reason if they are none."""
+    args, text, whole = _UNREAD
     try:
         if type(raw) is str:
             if raw[:1] == "{" and len(raw) <= MAX_TEXT:
@@ -97,30 +100,31 @@ def read_arguments(raw: object) -> Arguments:
                 # by such a key: equal lengths prove that there is none. Where white space makes it longer, colons do: every key
                 # that was written has one, and without escapes both texts have the same strings. Brackets bound the depth.
                 # RFC 8785 writes floats otherwise than orjson; a string that looks like one is in doubt.
-                if (
-                    len(raw) <= _SCANNED
-                    and is_ascii
-                    and (len(text) == len(raw) or ("\\" not in raw and raw.count(":") == text.count(b":")))
-                ):
+                alike = len(text) == len(raw) or ("\\" not in raw and raw.count(":") == text.count(b":"))
+                if alike and is_ascii and len(raw) <= _SCANNED:
                     marks = text.translate(_MARKS)
                     # `find`, because `in` asks bytes for an index first, and pays for the exception.
                     if marks.count(b"{") < MAX_DEPTH and marks.find(b"0.") < 0:
                         return args, _join((text, b"")), True  # `trimmed`, as it is kept
-                keys = _count_keys(args, is_ascii)
+                keys, whole = _count_keys(args, is_ascii)
                 # Every key that was written has its colon, and what was read holds the distinct ones. Where strings hold colons
                 # too, those that follow a quote are counted.
-                if keys == raw.count(":") or (keys == raw.count('":') and _SPACED_COLON.search(raw) is None):
-                    return args, _join((text, b"")), True
+                if keys != raw.count(":") and (keys != raw.count('":') or _SPACED_COLON.search(raw) is not None):
+                    whole = -1
         elif type(raw) is dict:
-            copy = _copy_plain(raw)
-            if copy is not None:
-                text = _dumps(copy, None, _SAFE)
-                if len(text) <= MAX_ARGUMENT_BYTES:
-                    return copy, _join((text, b"")), True
+            args, whole = _copy_plain(raw)
+            text = _dumps(args, None, _SAFE) if whole >= 0 else b""
+            if len(text) > MAX_ARGUMENT_BYTES:
+                whole = -1
     except (ValueError, TypeError):
         # No JSON, nested too deeply to be written, a large integer, a key that is no text, or half a surrogate pair: the exact
         # reader names its place.
-        pass
+        whole = -1
+    if whole == 0:
+        return args, _join((text, b"")), True
+    # RFC 8785 leaves out the `.0` of a whole float. Where it stands as often as there are such floats, it stands nowhere else.
+    if whole > 0 and text.count(b".0") == whole:
+        return args, text.replace(b".0", b""), False
     return _read_exactly(raw)
 
 
@@ -136,9 +140,9 @@ def _read_exactly(raw: object) -> Arguments:
     return args, trimmed(orjson.dumps(args, option=_SORTED) if alike else _write(args)), False
 
 
-def _count_keys(root: dict[str, Any], is_ascii: bool) -> int:
-    """The keys in an object that was parsed; -1 in doubt whether it is acceptable, or written by orjson as RFC 8785 wants it."""
-    keys = 0
+def _count_keys(root: dict[str, Any], is_ascii: bool) -> tuple[int, int]:
+    """How many keys and whole floats a parsed object has; -1 keys in doubt whether it is acceptable, or written canonically."""
+    keys = whole = 0
     containers: list[Any] = [root]
     for container in containers:  # grows while it is gone through
         if type(container) is dict:
@@ -147,7 +151,7 @@ def _count_keys(root: dict[str, Any], is_ascii: bool) -> int:
                 for key in container:
                     # Below the surrogates, the order of code points is that of UTF-16 code units.
                     if not key.isascii() and max(key) >= "\ud800":
-                        return -1
+                        return -1, 0
             container = container.values()
         for value in container:
             kind = type(value)
@@ -155,18 +159,21 @@ def _count_keys(root: dict[str, Any], is_ascii: bool) -> int:
                 continue
             if kind is not float:
                 containers.append(value)
-            # RFC 8785 writes whole numbers without a point, and exponents otherwise than orjson.
-            elif value.is_integer() or not 1e-4 <= abs(value) < 1e15:
-                return -1
-    return keys if len(containers) <= MAX_CONTAINERS else -1
+            # Exponents are written otherwise than orjson writes them, and so is zero with a sign.
+            elif not 1e-4 <= abs(value) < 1e15:
+                return -1, 0
+            elif value.is_integer():
+                whole += 1
+    return (keys if len(containers) <= MAX_CONTAINERS else -1), whole
 
 
-def _copy_plain(raw: dict[Any, Any]) -> dict[str, Any] | None:
-    """A copy of an object from a host; None in doubt whether it is acceptable, or written by orjson as RFC 8785 wants it."""
+def _copy_plain(raw: dict[Any, Any]) -> tuple[dict[str, Any], int]:
+    """A copy of an object from a host, and how many whole floats it has; -1 in doubt, as for parsed ones."""
+    whole = 0
     room = MAX_MEMBERS - len(raw)
-    if room < 0:
-        return None
     root: dict[str, Any] = raw.copy()
+    if room < 0:
+        return root, -1
     containers: list[Any] = [root]
     for container in containers:  # grows while it is gone through
         members: Iterable[tuple[Any, Any]]
@@ -174,7 +181,7 @@ def _copy_plain(raw: dict[Any, Any]) -> dict[str, Any] | None:
             # A key that is no text, or a subclass of it, raises here or when it is written.
             keys = "".join(container)
             if len(keys) > MAX_STRING or not (keys.isascii() or max(keys) < "\ud800"):
-                return None
+                return root, -1
             members = container.items()
         else:
             members = enumerate(container)
@@ -182,18 +189,20 @@ def _copy_plain(raw: dict[Any, Any]) -> dict[str, Any] | None:
             kind = type(value)
             if kind is str:
                 if len(value) > MAX_STRING:
-                    return None
+                    return root, -1
             elif kind is int or kind is bool or value is None:
                 continue
             elif kind is dict or kind is list:
                 room -= len(value)
                 if room < 0:
-                    return None
+                    return root, -1
                 container[place] = inner = value.copy()
                 containers.append(inner)
-            elif kind is not float or value.is_integer() or not 1e-4 <= abs(value) < 1e15:  # NaN and infinity, too
-                return None
-    return root if len(containers) <= MAX_CONTAINERS else None
+            elif kind is not float or not 1e-4 <= abs(value) < 1e15:  # NaN and infinity, too
+                return root, -1
+            elif value.is_integer():
+                whole += 1
+    return root, whole if len(containers) <= MAX_CONTAINERS else -1
 
 
 def parse(raw: object, *, max_bytes: int = MAX_ARGUMENT_BYTES, max_depth: int = MAX_DEPTH) -> Any:
