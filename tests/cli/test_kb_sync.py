@@ -95,6 +95,17 @@ def test_a_page_that_cannot_be_read_keeps_its_record(
     assert record(capsys, "doc:leave") is not None
 
 
+@pytest.mark.parametrize(("command", "code"), [("sync", 1), ("import", 0)])
+def test_the_name_of_a_page_steers_no_terminal(
+    project: Path, pages: Path, capsys: pytest.CaptureFixture[str], command: str, code: int
+) -> None:
+    (pages / "a\x1b[2Jb\u202e.md").write_bytes(b"\xff\xfe broken")
+    assert main(["kb", command, str(pages)]) == code
+    said = capsys.readouterr()
+    assert "not UTF-8" in said.err
+    assert not {"\x1b", "\u202e"} & set(said.out + said.err)
+
+
 @pytest.fixture
 def repository(pages: Path, tmp_path: Path) -> Path:
     """A bare repository, and the folder that is pushed to it."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from handrail.commands import confirm, count, open_service, print_json, progress_for, require_project
 from handrail.errors import HandrailError, UsageError
+from handrail.text import escaped
 from handrail_reference.commands import kb_sync
 from handrail_reference.commands.kb_output import show_evidence, show_record, show_stats, write_lines
 from handrail_reference.services.kb.files import find_sources
@@ -162,7 +163,7 @@ def _complainer() -> Any:
         nonlocal said
         said += 1
         if said <= _MAX_PROBLEMS:
-            sys.stderr.write(f"{place}: {problem}\n")
+            sys.stderr.write(escaped(f"{place}: {problem}") + "\n")
         elif said == _MAX_PROBLEMS + 1:
             sys.stderr.write("… and more; mend these first, or read all of them with --json.\n")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from handrail.commands import print_json, project_folder
 from handrail.errors import HandrailError, UsageError
+from handrail.text import escaped
 from handrail_reference.services.kb.importing import embed_missing
 from handrail_reference.services.kb.service import KnowledgeBase
 from handrail_reference.services.kb.syncing import (
@@ -88,7 +89,7 @@ def _report(outcome: SyncOutcome, origin: Origin, options: Namespace) -> None:
         )
         return
     for place, problem in outcome.problems[:_MAX_PROBLEMS]:
-        sys.stderr.write(f"{place}: {problem}\n")
+        sys.stderr.write(escaped(f"{place}: {problem}") + "\n")
     if len(outcome.problems) > _MAX_PROBLEMS:
         sys.stderr.write("… and more; mend these first, or read all of them with --json.\n")
     at = f" at {origin.version[:12]}" if origin.version else ""
