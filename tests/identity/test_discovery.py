@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -281,6 +282,14 @@ def test_challenges_are_read_as_they_are_written() -> None:
         "Bearer " + "x" * 9_000,
     ):
         assert scopes_in(other) == ()
+
+
+@pytest.mark.parametrize("words", ["a" * 8_000, 'a="b ' * 1_600, "a" + " " * 8_000])
+def test_a_challenge_that_is_long_to_read_by_trying_is_read_at_once(words: str) -> None:
+    started = time.process_time()
+    for _ in range(20):
+        assert "scope" not in challenge_in(f"Bearer {words}")
+    assert time.process_time() - started < 1  # it took six seconds
 
 
 def test_a_token_for_one_server_is_sent_to_no_other(tmp_path: Path) -> None:

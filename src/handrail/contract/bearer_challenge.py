@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-_PARAMETER = re.compile(r'([A-Za-z_][A-Za-z0-9_-]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
+_PARAMETER = re.compile(r'(?<![\w-])([A-Za-z_][A-Za-z0-9_-]*+)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"|([^\s,"]++))')
+"""Possessive, so that a long header is gone through once."""
 _MAX_HEADER, _MAX_SCOPES, _MAX_SCOPE = 8_192, 100, 200
 
 
