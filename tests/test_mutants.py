@@ -15,6 +15,8 @@ def test_the_table_names_files_and_functions_that_are_there():
     targets, survivors = read_table()
     assert missing(targets) == []
     assert all(each.reason.endswith(".") for each in survivors)
+    sources = [target.source for target in targets]
+    assert [each.before for each in survivors if not any(each.before in source for source in sources)] == []
 
 
 def test_a_file_a_function_or_a_test_that_is_gone_is_named():
