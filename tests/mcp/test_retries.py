@@ -10,12 +10,14 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from tests.mcp.conftest import Notes
+from tests.mcp.gateway.conftest import Scripted, free, pin
 from tests.mcp.served_project import Served, effects, headers_of, project, request, served
 
 HANDSHAKE = "2025-11-25"
@@ -117,6 +119,8 @@ class Gone(Exception):
 class OverHttp:
     """One server, and clients of both eras in turn."""
 
+    tool = "send_note"
+
     def __init__(self, server: Served) -> None:
         self._server = server
         self._client = httpx2.AsyncClient(limits=httpx2.Limits(max_connections=32), timeout=30)
@@ -129,12 +133,12 @@ class OverHttp:
         await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"}, self._handshaken)
 
     async def deliver(self, number: int, text: str) -> dict[str, Any]:
-        body = request(number, "send_note", {"text": text})
+        body = request(number, self.tool, {"text": text})
         if number % 2:
             del body["params"]["_meta"]
             answer = await self._post(body, self._handshaken)
         else:
-            answer = await self._post(body, headers_of(self._server, "send_note"))
+            answer = await self._post(body, headers_of(self._server, self.tool))
         lines = (line.removeprefix("data:").strip() for line in answer.text.splitlines())
         (found,) = [line for line in lines if line.startswith("{")]
         result: dict[str, Any] = json.loads(found)["result"]
@@ -156,6 +160,8 @@ class OverHttp:
 class OverPipes:
     """A process, and its one client of one era."""
 
+    tool = "send_note"
+
     def __init__(self, process: asyncio.subprocess.Process, *, is_modern: bool) -> None:
         self._process = process
         self._is_modern = is_modern
@@ -168,7 +174,7 @@ class OverPipes:
             self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     async def deliver(self, number: int, text: str) -> dict[str, Any]:
-        body = request(number, "send_note", {"text": text})
+        body = request(number, self.tool, {"text": text})
         if not self._is_modern:
             del body["params"]["_meta"]
         result: dict[str, Any] = (await self._ask(body))["result"]
@@ -231,21 +237,25 @@ def over_pipes(*words: str) -> Any:
     return opened
 
 
-async def storm(opened: Any, folder: Path, count: int) -> Counter[str]:
+async def storm(opened: Any, folder: Path, count: int) -> tuple[Counter[str], int]:
     """Each note five times under new ids, some given up by their client; half way the server is killed, and what was not
-    answered by then is delivered twice more. How often each was started."""
+    answered by then is delivered twice more. How often each was started, and how many deliveries a living server was sent."""
     notes = [f"note-{number}" for number in range(count // 5)]
     given_up = set(notes[::3])
     answered: dict[str, dict[str, Any]] = {}
-    gate = asyncio.Semaphore(16)
+    gate, sent = asyncio.Semaphore(16), 0
 
     async def one(server: Any, number: int, text: str) -> None:
+        nonlocal sent
         async with gate:
             try:
                 async with asyncio.timeout(0.01 if text in given_up and number % 5 < 2 else 60):
                     answered[text] = await server.deliver(number, text)
-            except (Gone, TimeoutError):
+            except Gone:
+                return
+            except TimeoutError:
                 pass
+            sent += 1
 
     async def kill(server: Any) -> None:
         while len(set(effects(folder))) < len(notes) // 2:
@@ -275,7 +285,7 @@ async def storm(opened: Any, folder: Path, count: int) -> Counter[str]:
             assert (envelope["error"]["type"], envelope["error"]["partialSideEffects"]) == ("CONFLICT", True)
         else:
             assert started[text] >= 1
-    return started
+    return started, sent
 
 
 WAYS = {"http": over_http, "pipes": over_pipes("-m", "handrail", "mcp")}
@@ -283,17 +293,82 @@ WAYS = {"http": over_http, "pipes": over_pipes("-m", "handrail", "mcp")}
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_no_delivery_of_many_starts_a_write_twice_though_the_server_is_killed(tmp_path: Path, way: str) -> None:
-    started = await storm(WAYS[way], project(tmp_path), 150)
+    started, _ = await storm(WAYS[way], project(tmp_path), 150)
     assert set(started.values()) == {1}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_hundred_thousand_deliveries_start_no_write_twice(tmp_path: Path, way: str) -> None:
+async def test_a_hundred_thousand_deliveries_both_ways_start_no_write_twice(tmp_path: Path, way: str) -> None:
+    deliveries = 0
     for part in range(10):
-        # About half of them come after the server was killed, and are none.
-        started = await storm(WAYS[way], project(tmp_path / str(part)), 10_000)
+        started, sent = await storm(WAYS[way], project(tmp_path / str(part)), 10_000)
         assert set(started.values()) == {1}
+        deliveries += sent
+    assert deliveries >= 50_000  # what comes after the server was killed is none
+
+
+REFUSED = ("TRANSIENT", "IN_PROGRESS", "LOOP_DETECTED")
+"""What a client hears of a call that was not made now."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", WAYS)
+async def test_deliveries_through_server_and_gateway_start_the_tool_behind_them_once(tmp_path: Path, way: str) -> None:
+    """Clients repeat and race, the server behind the gateway dies four times, and then Handrail itself."""
+    scripted, folder = Scripted(tmp_path / "scripted"), tmp_path / "project"
+    folder.mkdir()
+    await pin(folder, {"box": free(scripted)})
+    table = f"command = {json.dumps(scripted.command)}\nstartup_seconds = 30\ntools.note.confirm = false\n"
+    (folder / "handrail.toml").write_text(f"[mcp.servers.box]\n{table}")
+    notes = [f"note-{number}" for number in range(250)]
+    answers: dict[str, dict[str, Any]] = {}
+    gate, numbers = asyncio.Semaphore(16), count()
+    delivered: Counter[str] = Counter()
+
+    async def one(server: Any, text: str) -> None:
+        async with gate:
+            while True:
+                try:
+                    envelope = (await server.deliver(next(numbers), text))["structuredContent"]
+                except Gone:
+                    return
+                delivered["ok" if envelope["ok"] else envelope["error"]["type"]] += 1
+                if envelope["ok"] or envelope["error"]["type"] not in REFUSED:
+                    answers[text] = envelope
+                    return
+                await asyncio.sleep(0.5)  # the server behind is not there, and nothing was sent
+
+    async def reached(calls: int) -> None:
+        while len(scripted.calls()) < calls:
+            await asyncio.sleep(0.005)
+
+    async def disturb(server: Any) -> None:
+        for calls in (20, 50, 80, 110):
+            await reached(calls)
+            scripted.says(call="die after effect")
+            await reached(len(scripted.calls()) + 1)
+            scripted.says()
+        await reached(150)
+        server.kill()
+
+    for is_second in (False, True):
+        async with WAYS[way](folder, is_second=is_second) as server:
+            server.tool = "box_note"
+            await server.begin()
+            left = [text for text in notes if text not in answers]
+            disturbing = None if is_second else asyncio.create_task(disturb(server))
+            await asyncio.gather(*(one(server, text) for text in left for _ in range(3)))
+            assert disturbing is None or disturbing.done(), delivered
+            await server.end()
+    started = Counter(call["args"]["text"] for call in scripted.calls())
+    assert max(started.values()) == 1
+    assert answers.keys() == set(notes)
+    assert delivered["ok"] > len(notes)
+    cut = {text: one["error"] for text, one in answers.items() if not one["ok"]}
+    assert cut, "what ran when something died"
+    assert all(error["partialSideEffects"] and error["type"] in ("CONFLICT", "INTERNAL") for error in cut.values())
+    assert all(started[text] == 1 for text in answers.keys() - cut.keys())
 
 
 PLAIN = """
@@ -316,5 +391,5 @@ async def test_the_same_storm_upon_the_same_tool_without_a_ledger_doubles(tmp_pa
     """The control: what the tests above find absent is there when nothing governs the calls."""
     folder = project(tmp_path)
     (folder / "plain.py").write_text(PLAIN)
-    started = await storm(over_pipes("plain.py"), folder, 150)
+    started, _ = await storm(over_pipes("plain.py"), folder, 150)
     assert max(started.values()) > 1
