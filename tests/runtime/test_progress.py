@@ -4,7 +4,7 @@ import pytest
 from tests.runtime.kit import PAID, confirmed, reading, writing
 
 from handrail import Intent
-from handrail.events import ConfirmationWanted, IntentApplied, LateEnvelope, MessageSent, Progress
+from handrail.events import ConfirmationWanted, ConnectionWanted, IntentApplied, LateEnvelope, MessageSent, Progress
 from handrail.runtime.session import MAX_WAITING, Events
 
 CHATTY = """
@@ -45,6 +45,9 @@ NOISE = {
     "progress": lambda text: Progress(tool_id="chat", call_id=None, text=text),
     "message": lambda text: MessageSent({"type": "image", "url": text}),
     "intent": lambda text: IntentApplied(Intent("SET_PENDING_MESSAGE", {"message": text})),
+    "connection_wanted": lambda text: ConnectionWanted(
+        connection="mail", label="Mail", tool_id="chat", call_id=None, link=text
+    ),
 }
 
 

@@ -37,7 +37,7 @@ _HELD_MS = 60_000
 MAX_WAITING = 1000
 MAX_PROGRESS = 50
 """How many of those may report progress; only the newest matter."""
-_DROPPED_FIRST = ("progress", "message", "intent")
+_DROPPED_FIRST = ("progress", "message", "intent", "connection_wanted")
 """What has to make room if too much waits; never a request or a result while any of these is there."""
 
 
