@@ -83,6 +83,10 @@ class ServiceError(HandrailError):
     """A service of the host could not be opened, so the process did not start."""
 
 
+class CallLost(Exception):
+    """A call was sent to elsewhere, and what became of it is not known: its sentence says all that there is to say."""
+
+
 def missing_extra(feature: str, extra: str) -> ConfigError:
     """The error for something whose packages are not installed: it names the extra and the command that installs it."""
     return ConfigError(f'{feature} needs the extra "{extra}"; run `pip install "handrail[{extra}]"`.')

@@ -20,7 +20,7 @@ import orjson
 from handrail.authoring.json_values import to_json
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.envelope import ToolFailure, ToolResponse
-from handrail.contract.errors import ErrorType, ToolError
+from handrail.contract.errors import CallLost, ErrorType, ToolError
 from handrail.contract.frozen import FrozenDict
 from handrail.contract.ports import Clock
 from handrail.registry.snapshot import LoadedTool
@@ -152,7 +152,9 @@ class Execution:
         if not isinstance(error, ToolError):
             if attempt.write is not None:
                 attempt.write.uncertain = not isinstance(error, BadResult)
-            if attempt.handed_out:
+            if isinstance(error, CallLost):
+                self._log.error("%s", error)
+            elif attempt.handed_out:
                 # A client's exception may quote the request that it sent.
                 told = struck_out("".join(traceback.format_exception(error)), attempt.handed_out)
                 self._log.error("The handler of %s failed\n%s", attempt.plan.tool_id, told.rstrip())

@@ -126,7 +126,9 @@ async def test_a_change_that_the_server_keeps_to_itself_is_noticed_within_a_minu
         assert box.gateway.upstream("box").starts == 1
 
 
-async def test_a_write_whose_server_died_is_unknown_and_not_made_again(tmp_path: Path, scripted: Scripted) -> None:
+async def test_a_write_whose_server_died_is_unknown_and_not_made_again(
+    tmp_path: Path, scripted: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
     async with governed(tmp_path, {"box": free(scripted)}) as box:
         scripted.says(call="die after effect")
         lost = await box.call("box_note", {"text": "x"}, call_id="one")
@@ -135,6 +137,8 @@ async def test_a_write_whose_server_died_is_unknown_and_not_made_again(tmp_path:
         again = await box.call("box_note", {"text": "x"}, call_id="two")
         assert again["error"]["type"] == "CONFLICT"
         assert len(scripted.calls()) == 1
+    (told,) = (one for one in caplog.records if "is not known" in one.getMessage())
+    assert told.exc_info is None, "one sentence"
 
 
 async def test_a_read_whose_server_died_is_made_again_by_the_runtime(tmp_path: Path, scripted: Scripted) -> None:

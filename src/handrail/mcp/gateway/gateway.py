@@ -24,7 +24,7 @@ from handrail.authoring.mcp.lock import LOCK_FILE, read_lock
 from handrail.authoring.mcp.server_config import UpstreamConfig
 from handrail.authoring.source import UpstreamTool
 from handrail.contract.envelope import ToolResponse
-from handrail.contract.errors import ConfigError, ErrorType, ToolError
+from handrail.contract.errors import CallLost, ConfigError, ErrorType, ToolError
 from handrail.contract.ports import Clock
 from handrail.mcp.gateway.http_transport import (
     FORBIDDEN,
@@ -47,10 +47,6 @@ IDEMPOTENCY_KEY = "handrail/idempotencyKey"
 """The member of `_meta` that names a writing call for servers that know it."""
 _MAX_CONNECTIONS = 200
 """Connections of users to servers that each user signs in to; beyond it the one that was idle longest is ended."""
-
-
-class UpstreamLost(Exception):
-    """A call was sent, and what became of it is not known."""
 
 
 class ScopesWanted(ToolError):
@@ -115,7 +111,7 @@ class Gateway:
             ending.add_done_callback(self._ending.discard)
 
     async def call(self, upstream: UpstreamTool, args: Mapping[str, Any], ctx: Any) -> ToolResponse:
-        """Call a tool of a server. Raises `UpstreamLost` if a tool that writes may have run and nobody can tell."""
+        """Call a tool of a server. Raises `CallLost` if a tool that writes may have run and nobody can tell."""
         server = self.upstream(upstream.server, ctx.tenant, ctx.user)
         connection = server.config.connection
         if not connection:
@@ -174,7 +170,9 @@ class Gateway:
             return _refused(error, upstream, tool_id)
         except (UpstreamFault, ValidationError, httpx2.HTTPError, OSError) as error:
             if upstream.writes:
-                raise UpstreamLost(f'The outcome of "{tool_id}" is not known: {type(error).__name__}') from error
+                raise CallLost(
+                    f'The outcome of "{tool_id}" at the MCP server "{upstream.server}" is not known: {type(error).__name__}.'
+                ) from error
             fault = str(error) if isinstance(error, UpstreamFault) else "its answer does not follow the protocol"
             return failed(ErrorType.PERMANENT, f'"{tool_id}" failed: {fault}.', partial=False)
         structured = live.offer.definitions[upstream.tool].get("outputSchema") is not None
@@ -226,7 +224,7 @@ class Gateway:
 
 
 def _refused(error: MCPError, upstream: UpstreamTool, tool_id: str) -> ToolResponse:
-    """The envelope for an error in a result's place; `UpstreamLost` where a tool that writes may have run all the same.
+    """The envelope for an error in a result's place; `CallLost` where a tool that writes may have run all the same.
 
     Only what our own side of the connection found out is certain: a server may say anything after it has run the tool.
     """
@@ -240,7 +238,7 @@ def _refused(error: MCPError, upstream: UpstreamTool, tool_id: str) -> ToolRespo
         message = f'"{tool_id}" did not get to its server: {error.message}.'
         return failed(ErrorType.TRANSIENT, message, partial=False, retryable=True)
     if upstream.writes:
-        raise UpstreamLost(f'The outcome of "{tool_id}" is not known: {error.code}')
+        raise CallLost(f'The outcome of "{tool_id}" at the MCP server "{upstream.server}" is not known: {error.code}.')
     if own == LOST or error.code in (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT):
         message = f'"{tool_id}" lost its server before an answer came.'
         return failed(ErrorType.TRANSIENT, message, partial=False, retryable=True)
