@@ -41,7 +41,7 @@ def complaints(root: Path) -> Iterator[tuple[str, str]]:
     for path in sorted((root / "src").rglob("*.py")):
         shown, source = str(path.relative_to(root)), path.read_text(encoding="utf-8")
         tree = ast.parse(source, filename=shown)
-        for node in tree.body:
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 classes[node.name].append(shown)
         if path.stem in MODULES:

@@ -260,14 +260,14 @@ class _Noting(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
 
 def _noted(kind: type[HTTPConnection], request: Any) -> Callable[..., HTTPConnection]:
-    class Noted(kind):  # type: ignore[misc,valid-type]
+    class NotedConnection(kind):  # type: ignore[misc,valid-type]
         def connect(self) -> None:
             super().connect()
             # The one that is connected: once an answer has begun, the connection knows it no more.
             opened = self.sock
             request.line.uses(lambda: [opened])
 
-    return Noted
+    return NotedConnection
 
 
 def _reference(uid: str) -> str:

@@ -192,12 +192,12 @@ def _noting_connections(client: DAVClient) -> DAVClient:
 
 
 def _noting(pool: Any, opened: WeakSet[Any]) -> Any:
-    class Noted(pool.ConnectionCls):  # type: ignore[misc]
+    class OpenedConnection(pool.ConnectionCls):  # type: ignore[misc]
         def connect(self) -> None:
             opened.add(self)
             super().connect()
 
-    return type(pool.__name__, (pool,), {"ConnectionCls": Noted})
+    return type(pool.__name__, (pool,), {"ConnectionCls": OpenedConnection})
 
 
 def _refusal(status: int, failure: ToolError) -> DavRefusal | Maybe:
