@@ -403,6 +403,28 @@ async def test_nothing_of_a_forgotten_user_is_in_any_file_of_a_server_that_was_k
     assert traces(copy, NAME, SAID) == []
 
 
+async def test_what_an_operator_did_does_not_name_them_once_they_are_forgotten(tmp_path):
+    own = "hr_key_of_an_operator_00000001"
+    keys = (*KEYS, Key(name=f"{NAME}'s", hash=hash_of(own), role="operator", user=NAME))
+    async with in_process(tmp_path, store=f"sqlite:////{tmp_path}/store.db", audited=True, keys=keys) as server:
+        bob = await server.open(OTHER)
+        await bob.say('call note {"q": "bobs words"}')
+        with closing(sqlite3.connect(tmp_path / "store.db")) as db, db:
+            db.execute("UPDATE ledger SET state = 'unknown', envelope = NULL")
+        (row,) = (await server.get("/api/ledger?state=unknown")).json()["rows"]
+        for path, body in (
+            (f"/api/ledger/{row['key']}/settle", {"state": "succeeded"}),
+            ("/api/tools/look/switch", {"off": "later"}),
+            ("/api/model", {"model": "no-such"}),
+        ):
+            await server.post(path, body, own)
+        assert (await server.client.delete(f"/api/users/{NAME}", headers=bearer(OPERATOR))).status_code == 200
+        lines = await asyncio.to_thread(lambda: (server.runtime.audit.flush(), [*read_events(tmp_path / "audit")])[1])
+        done = {one["event"]: one["by"] for one in lines if "by" in one}
+        assert done == dict.fromkeys(("settled", "switch", "model"), f"{hash_of(own)[:12]}…")
+    assert traces(tmp_path, NAME) == []
+
+
 async def test_a_forgotten_call_is_refused_with_a_sentence_and_never_runs_again(tmp_path):
     tools = {"note": (writing(), PAID)}
     async with in_process(tmp_path, store=f"sqlite:////{tmp_path}/store.db", tools=tools) as server:

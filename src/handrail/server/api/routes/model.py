@@ -18,7 +18,7 @@ async def show(request: ApiRequest) -> Response:
 @operators_only
 async def select(request: ApiRequest) -> Response:
     """Let another model answer from the next turn on. Only operators: it may cost money and sends conversations away."""
-    context, by = request.context, request.key.name
+    context, by = request.context, request.key.traceless_name
     body = await read_object(request, context.options, ("model",))
     name = text_of(body, "model", maximum=_MAX_NAME, required=True)
     previous = context.models.choice.model
