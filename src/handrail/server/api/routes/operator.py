@@ -85,7 +85,11 @@ async def settle(request: ApiRequest) -> Response:
     row = await store.ledger_row(key)
     if row is None:
         raise HttpProblem(404, "The ledger has no such call.")
-    meta = {"toolId": row.tool, "settledBy": request.key.traceless_name, "note": text_of(body, "note", maximum=_MAX_NOTE)}
+    meta = {
+        "toolId": row.tool,
+        "settledBy": request.key.traceless_name,
+        "note": text_of(body, "note", maximum=_MAX_NOTE),
+    }
     if state is LedgerState.SUCCEEDED:
         outcome = ToolResponse.success(None, meta=meta)
     else:
@@ -93,7 +97,9 @@ async def settle(request: ApiRequest) -> Response:
     settled = await store.settle(key, state=state, envelope=orjson.dumps(outcome.to_dict()).decode())
     if settled is None:
         raise HttpProblem(409, f"The call is {row.state.value}; only an unknown outcome can be settled.")
-    context.runtime.audit.emit("settled", {"ledgerKey": key, "ok": outcome.ok, "by": request.key.traceless_name, **meta})
+    context.runtime.audit.emit(
+        "settled", {"ledgerKey": key, "ok": outcome.ok, "by": request.key.traceless_name, **meta}
+    )
     return answer(_row(settled))
 
 
