@@ -56,7 +56,7 @@ async def write(text):
     await asyncio.sleep(5 if text == "cut" else 0.05)  # one that is killed must not have ended before
     return text
 
-@tool(category="retrieval", side_effects="read_only")
+@tool(category="retrieval", side_effects="read_only", timeout_ms=120_000)
 async def wait(seconds: float) -> str:
     """Wait.
 
@@ -64,6 +64,7 @@ async def wait(seconds: float) -> str:
         seconds: How long.
     """
     import asyncio
+    _note(f"waiting for {seconds}")
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
