@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import contextmanager, suppress
 
 import pytest
+from google.oauth2.credentials import Credentials
 from tests.services.calendar.backends import open_backend
 from tests.services.calendar.test_calendar_conformance import draft
 from tests.services.calendar.zoom_server import ACCOUNT
@@ -107,12 +108,20 @@ def google(url):
     return client, lambda: client.send(client.events.get(calendarId="a", eventId="b"), Caller(user="ana"))
 
 
+def google_sign_in(url):
+    async def source(caller):
+        return Credentials(None, refresh_token="r", token_uri=f"{url}token", client_id="c", client_secret="s")
+
+    client = GoogleClient(source, timeout=SECONDS)
+    return client, lambda: client.send(client.events.get(calendarId="a", eventId="b"), Caller(user="ana"))
+
+
 def zoom(url):
     client = ZoomMeetings(**{**ACCOUNT, "oauth_url": url, "api_url": url}, timeout=SECONDS)
     return client, lambda: client.find("c0ffee")
 
 
-@pytest.mark.parametrize("service", [caldav, google, zoom])
+@pytest.mark.parametrize("service", [caldav, google, google_sign_in, zoom])
 async def test_a_dripping_service_occupies_no_thread_for_longer_than_its_time(service, dripping):
     client, ask = service(dripping.url)
     outcomes = await asyncio.gather(*(ask() for _ in range(REQUESTS)), return_exceptions=True)

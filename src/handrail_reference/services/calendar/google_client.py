@@ -123,19 +123,20 @@ class GoogleClient:
         from googleapiclient.errors import HttpError  # noqa: PLC0415
         from googleapiclient.http import httplib2  # noqa: PLC0415
 
-        self._sign(request, credentials)
-        request.headers.update(trace_headers())
-        if etag:
-            request.headers["If-Match"] = f'"{etag}"'
         http = self._http()
         line.uses(lambda: [one.sock for one in tuple(http.connections.values()) if one.sock is not None])
-        is_usable = True
+        is_usable = False
         try:
+            self._sign(request, credentials, http)
+            request.headers.update(trace_headers())
+            if etag:
+                request.headers["If-Match"] = f'"{etag}"'
             answer = request.execute(http=http)
+            is_usable = True
         except HttpError as error:
+            is_usable = True
             return _status(error)
         except (OSError, ValueError, HTTPException, LibraryError, httplib2.HttpLib2Error) as error:
-            is_usable = False
             raise _doubt(error) from None
         finally:
             if is_usable:
@@ -157,13 +158,14 @@ class GoogleClient:
             http.follow_redirects = False
             return http
 
-    def _sign(self, request: Any, credentials: Credentials) -> None:
+    def _sign(self, request: Any, credentials: Credentials, http: Any) -> None:
+        """A token is refreshed on the request's own connection, which has a time-out and can be cut."""
         from google.auth.exceptions import GoogleAuthError, RefreshError, TransportError  # noqa: PLC0415
-        from google.auth.transport.requests import Request  # noqa: PLC0415
+        from google_auth_httplib2 import Request  # noqa: PLC0415
 
         try:
             if not credentials.valid:
-                credentials.refresh(Request())  # type: ignore[no-untyped-call]
+                credentials.refresh(Request(http))  # type: ignore[no-untyped-call]
             credentials.apply(request.headers)  # type: ignore[no-untyped-call]
         except RefreshError as error:
             if getattr(error, "retryable", False):
