@@ -56,7 +56,7 @@ class InvitationPort(Protocol):
     async def send(
         self, event: BookedEvent, method: InvitationMethod, to: Sequence[str], message: str = ""
     ) -> Delivery:
-        """Write to them. `ToolError` if it is certain that nobody was written to."""
+        """Write to them, times on the clock that the event's have. `ToolError` if it is certain that nobody was written to."""
         ...
 
     async def check(self) -> str:
@@ -296,10 +296,10 @@ def scheduling_object(
 
 
 def _words(event: BookedEvent, method: InvitationMethod, message: str) -> str:
-    start, end = event.start.astimezone(UTC), event.end.astimezone(UTC)
+    start, end = event.start, event.end
     lines = [
         f"{'You are invited' if method == 'REQUEST' else 'This is cancelled'}: {event.title}",
-        f"{start:%A %d %B %Y, %H:%M} to {end:%A %d %B %Y, %H:%M} (UTC)",
+        f"{start:%A %d %B %Y, %H:%M} to {end:%A %d %B %Y, %H:%M} ({start.tzinfo})",
         event.location,
         event.meeting_link if method == "REQUEST" and event.meeting_link != event.location else "",
         event.description if method == "REQUEST" else "",

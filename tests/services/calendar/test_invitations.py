@@ -118,6 +118,16 @@ async def test_nothing_in_a_title_becomes_a_header(embedded, mail):
     assert "https://meet.jit.si/" in message.get_body(("plain",)).get_content()
 
 
+async def test_people_read_the_time_on_the_calendars_clock(request, tmp_path, mail):
+    with open_backend("embedded", tmp_path, request, mail=mail_of(mail), time_zone="Europe/Zagreb") as calendar:
+        await calendar.create(draft(attendees=PEOPLE))
+    [(_, message)] = mail.mails
+    words = "Tuesday 13 January 2026, 15:00 to Tuesday 13 January 2026, 16:00 (Europe/Zagreb)"
+    assert words in message.get_body(("plain",)).get_content()
+    [(_, event, _)] = mail.events()
+    assert event.decoded("DTSTART") == at(14)
+
+
 async def test_an_invitation_that_is_sent_again_is_the_same_one(embedded, mail):
     made = await embedded.create(BOOKING)
     settled = await embedded.settle_creation(BOOKING)

@@ -311,7 +311,8 @@ class BookingCalendar(ABC):
         """Mail to those; `ToolError` if nobody got it."""
         if not to or self._mail is None:
             return event
-        refused, doubtful = await self._mail.send(event, method, to, message)
+        local = replace(event, start=event.start.astimezone(self._zone), end=event.end.astimezone(self._zone))
+        refused, doubtful = await self._mail.send(local, method, to, message)
         got = tuple(one for one in to if one not in refused and one not in doubtful)
         warnings = (
             *(f"{address} was not written to: {reason}" for address, reason in sorted(refused.items())),
