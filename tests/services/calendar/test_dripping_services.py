@@ -38,7 +38,8 @@ class Dripping:
         self._served = False
         self.changed = threading.Condition()
         self.over = threading.Event()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -75,7 +76,11 @@ class Dripping:
             return self.changed.wait_for(lambda: not self.open, 20)
 
     def close(self) -> None:
+        """A thread that still accepts would do so on whichever socket gets the number of the closed one."""
         self.over.set()
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._accepting.join(20)
+        assert not self._accepting.is_alive()
         self._listening.close()
 
 
