@@ -554,7 +554,7 @@ def test_doctor_looks_whether_somebody_listens_on_this_machine(built, handrail, 
     monkeypatch.setenv(f"HANDRAIL_{section}_MODEL", model)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}"
-        monkeypatch.setenv(f"HANDRAIL_{section}_BASE_URL", address)
+        monkeypatch.setenv(f"HANDRAIL_{section}_BASE_URL", address.replace("//", "//me:hunter2@"))
         assert doctored(handrail, check) == (True, f'"{model}" has what it needs, and somebody listens at {address}')
 
     ok, message = doctored(handrail, check)

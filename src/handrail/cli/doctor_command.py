@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from handrail.app import (
     audit_key,
@@ -202,6 +202,9 @@ def _reached(check: str, model: str, address: str, section: str) -> Check:
     if host not in ("localhost", "127.0.0.1", "::1"):
         return Check(check, True, f'"{model}" has what it needs; whether it answers was not tried')
     secure = parts.scheme in ("https", "wss")
+    address = urlunsplit(
+        parts._replace(netloc=parts.netloc.rpartition("@")[2], query="")
+    )  # without a password or token
     try:
         socket.create_connection((host, parts.port or (443 if secure else 80)), timeout=_PROBE_SECONDS).close()
     except OSError:

@@ -61,9 +61,7 @@ class ZoomMeetings:
         for url in (oauth_url, api_url):
             parts = urlsplit(url)
             if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
-                raise ConfigError(
-                    f"The address of Zoom in [services.calendar] must begin with https://; {url!r} does not."
-                )
+                raise ConfigError("The address of Zoom in [services.calendar] must begin with https://.")
         self._account = account_id
         self._login = base64.b64encode(f"{client_id}:{client_secret}".encode()).decode()
         self._oauth, self._api = oauth_url.rstrip("/"), api_url.rstrip("/")

@@ -287,7 +287,7 @@ async def test_the_doctor_asks_for_the_meetings_too(booked):
             {
                 "meetings": "zoom",
                 **{f"zoom_{name}": "x" for name in ACCOUNT},
-                "zoom_api_url": "http://zoom.example.com",
+                "zoom_api_url": "http://me:hunter2@zoom.example.com",
             },
             "https",
         ),
@@ -295,8 +295,9 @@ async def test_the_doctor_asks_for_the_meetings_too(booked):
     ids=["no account", "meet", "in the clear"],
 )
 def test_a_setting_that_cannot_be_is_named(tmp_path, settings, says):
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=says) as caught:
         open_calendar(tmp_path, **settings)
+    assert "hunter2" not in str(caught.value)
 
 
 async def test_ten_at_once_need_one_token(zoom):

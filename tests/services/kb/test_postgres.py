@@ -115,6 +115,9 @@ def test_another_database_than_the_stores_may_be_named(url, tmp_path):
 def test_what_is_no_place_is_refused(tmp_path):
     with pytest.raises(ConfigError, match='must be "auto", "file" or'):
         open_kb(tmp_path, database="mysql://x")
+    with pytest.raises(ConfigError, match='the address of a database stands in "database"') as caught:
+        open_kb(tmp_path, path="postgresql://me:hunter2@x/y")
+    assert "hunter2" not in str(caught.value)
 
 
 def test_two_stores_in_one_database_have_two_bases(url, opened):

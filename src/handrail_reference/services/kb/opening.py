@@ -41,6 +41,8 @@ def open_kb(
     `namespaces` are what everybody may read, `user_namespaces` what a user who is signed in may. `starter`: a new base begins
     with Handrail's own pages. `models_directory`: where installed models live; empty means the user's cache folder.
     """
+    if "://" in path:  # it may have a password in it, which is not repeated
+        raise ConfigError('"path" in [services.kb] names a file; the address of a database stands in "database".')
     models = models_folder(models_directory, project, os.environ)
     is_alone = embeddings == "auto" and bool(missing_packages() or not is_installed(MODELS["minilm"], models))
     return KnowledgeBase(
