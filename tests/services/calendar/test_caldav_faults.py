@@ -321,6 +321,21 @@ async def test_a_server_without_free_busy_is_asked_for_events(proxied, code):
     assert [(one.start, one.end, one.title) for one in found.busy] == [(at(14), at(15), None)]
 
 
+@pytest.mark.parametrize(
+    ("href", "found"), [("/ana/x.ics", True), ("https://evil.example/x.ics", False), ("//evil.example/x.ics", False)]
+)
+async def test_an_event_is_followed_to_no_other_server(proxied, monkeypatch, href, found):
+    _, calendar, direct = proxied
+    await direct.create(draft())
+    _, text, _ = await direct._stored("primary", "c0ffee01")
+
+    async def told(name, condition):
+        return ((href, '"1"', text),)
+
+    monkeypatch.setattr(calendar, "_query", told)
+    assert (await calendar._by_uid("primary", "c0ffee01") is not None) is found
+
+
 async def test_events_that_repeat_without_measure_are_one_sentence_and_hold_up_nobody(
     proxied, radicale_server, monkeypatch
 ):

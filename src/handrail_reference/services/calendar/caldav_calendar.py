@@ -359,8 +359,11 @@ class CalDavCalendar(BookingCalendar):
             f'<C:prop-filter name="UID"><C:text-match collation="i;octet">{escape(uid)}</C:text-match></C:prop-filter>'
         )
         for href, etag, text in await self._query(name, query):
+            address = urljoin(self._addresses[name], href)
+            if urlsplit(address)[:2] != urlsplit(self._addresses[name])[:2]:
+                continue  # the password is for no other server
             try:
-                return *self._event(name, uid, text, etag), urljoin(self._addresses[name], href)
+                return *self._event(name, uid, text, etag), address
             except ToolError:
                 continue  # a server that matches parts of texts
         return None
