@@ -481,7 +481,9 @@ async def test_a_server_that_crashes_keeps_what_was_answered_and_is_used_again_w
         return connect(*where, **how)
 
     monkeypatch.setattr(psycopg, "connect", noted)
-    async with machines(own_server.new_database(), "o1") as (store,):
+    monkeypatch.setattr(heartbeat, "_BEAT_SECONDS", 0.1)
+    url = own_server.new_database()
+    async with machines(url, "o1") as (store,):
         wish = claim("k1", claim_id="c1")
         assert (await store.claim(wish)).verdict is ClaimVerdict.CLAIMED
         own_server.stop(signal.SIGQUIT)
@@ -498,6 +500,15 @@ async def test_a_server_that_crashes_keeps_what_was_answered_and_is_used_again_w
         assert (await store.claim(wish)).verdict is ClaimVerdict.CLAIMED
         assert (await store.claim(claim("k1", claim_id="another"))).verdict is ClaimVerdict.RUNNING
         assert (await store.finish(done("k1"))).state is LedgerState.SUCCEEDED
+        # Another machine has not beaten since, and its lock went with the server.
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute("INSERT INTO heartbeat VALUES ('elsewhere', 0)")
+        async with asyncio.timeout(30):
+            while not store._heartbeat.failed_lately():
+                await asyncio.sleep(0.05)
+        assert await store.owner_lives("elsewhere"), "it has no time to come back"
+        monkeypatch.setattr(heartbeat, "_FRESH_MS", 0)  # as if ten seconds had passed
+        assert not await store.owner_lives("elsewhere")
 
 
 def _cut_connections(db):

@@ -63,6 +63,7 @@ class Heartbeat:
         self._clock = clock
         self._title = title
         self._owners: dict[str, bool] = {}
+        self._failed_at = float("-inf")
         self._guard = threading.Lock()
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="handrail-store-heartbeat", daemon=True)
@@ -85,6 +86,10 @@ class Heartbeat:
 
     def has(self, owner: str) -> bool:
         return owner in self._owners
+
+    def failed_lately(self) -> bool:
+        """Then nobody knows who else could beat: after a server was away, all heartbeats are old and all locks free."""
+        return time.monotonic() - self._failed_at < _FRESH_MS / 1_000
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -129,6 +134,7 @@ class Heartbeat:
                         self._take(owner)
                     self._write(list(self._owners))
                 except Exception as error:  # noqa: BLE001 - without this thread, others would take us for dead
+                    self._failed_at = time.monotonic()
                     # The others are told by what they wait for; here it is only noted.
                     _log.warning("%s does not take the heartbeat (%s)", self._title, first_line(error))
                     self._database.close()
@@ -157,9 +163,9 @@ class Heartbeat:
             )
 
 
-def life_of(db: Any, owner: str) -> Life:
+def life_of(db: Any, owner: str, *, in_doubt: bool = False) -> Life:
     """An owner whose process is known to be gone has died. Of one on another machine only its heartbeat is known: while that is
-    fresh it lives; after that its leases count, because what it began may still run."""
+    fresh it lives, and `in_doubt` also when it is not; after that its leases count, because what it began may still run."""
     row = db.execute(
         f"""SELECT {NOW} - seen_at, EXISTS (SELECT 1 FROM pg_locks WHERE {_LOCK}) FROM heartbeat WHERE owner = ?""",
         (_number(owner), owner),
@@ -170,7 +176,7 @@ def life_of(db: Any, owner: str) -> Life:
         return Life.DIED
     if age is None:
         return Life.ENDED
-    return Life.ALIVE if age < (_FRESH_MS if has_lock else _FRESH_MS // 2) else Life.ENDED
+    return Life.ALIVE if in_doubt or age < (_FRESH_MS if has_lock else _FRESH_MS // 2) else Life.ENDED
 
 
 def _number(owner: str) -> int:

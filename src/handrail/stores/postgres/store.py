@@ -228,9 +228,10 @@ class PostgresStore(ThreadedStore):
                     database.close()
 
     def _life(self, db: Any, owner: str) -> Life:
-        if self._heartbeat is not None and self._heartbeat.has(owner):
+        own = self._heartbeat
+        if own is not None and own.has(owner):
             return Life.ALIVE
-        return life_of(db, owner)
+        return life_of(db, owner, in_doubt=own is not None and own.failed_lately())
 
     def _prepare(self, db: PostgresDatabase) -> None:
         """Make or upgrade the tables, one process at a time."""
