@@ -81,6 +81,8 @@ def test_policy_is_a_table_of_the_file(tmp_path):
     [
         ("[tools", "handrail.toml is not TOML"),
         ("a = 1\na = 2\n", "handrail.toml is not TOML"),
+        ("[tools]\n[tools]\n", r"Cannot declare \[tools\] twice"),
+        ("[services.kb]\n[services.kb]\n", r"Cannot declare \[services\.kb\] twice"),
         ("x = 1\n", r"no section \[x\]"),
         ("[tool]\n", 'did you mean "tools"'),
         ("tools = 1\n", r"\[tools\] in handrail.toml must be a table"),

@@ -406,13 +406,18 @@ def _number(text: str) -> int | float | str:
         return text
 
 
+_TABLE = re.compile(r"\('(.+?)',?\)")
+"""A table's name as `tomllib` writes it: `('tools',)`."""
+
+
 def _read(path: Path) -> Mapping[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise ConfigError(f"{FILE} is not UTF-8 text.") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"{FILE} is not TOML: {error}.") from None
+        said = _TABLE.sub(lambda found: "[" + found[1].replace("', '", ".") + "]", str(error))
+        raise ConfigError(f"{FILE} is not TOML: {said}.") from None
     except OSError as error:
         raise ConfigError(f"{FILE} cannot be read ({error.strerror}).") from None
 

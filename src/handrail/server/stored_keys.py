@@ -57,7 +57,7 @@ async def key_for_start(
             _write_secret(secret_file, secret)
             return key, secret
     except OSError as error:
-        raise ConfigError(f'The key file "{secret_file.name}" cannot be written ({error.strerror}).') from None
+        raise ConfigError(f'The key file "{secret_file}" cannot be written ({error.strerror}).') from None
 
 
 class KeyFollower:
@@ -100,9 +100,9 @@ def read_secret(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f'The key file "{path.name}" cannot be read ({error.strerror}).') from None
+        raise ConfigError(f'The key file "{path}" cannot be read ({error.strerror}).') from None
     if os.name == "posix" and mode & 0o077:
-        raise ConfigError(f'The key file "{path.name}" can be read by others; run `chmod 600` on it.')
+        raise ConfigError(f'The key file "{path}" can be read by others; run `chmod 600` on it.')
     return raw.decode("ascii", "replace").strip() or None
 
 

@@ -18,7 +18,7 @@ def check(source: ToolSource, catalogue: Catalogue) -> Iterator[Spot]:
                 name,
                 "",
                 f'The folder "{source.folder}" has no {name}.',
-                f"Write it; `handrail new {source.expected_id}` shows one.",
+                "Write it, or delete the folder: `handrail new NAME` writes one with all three files.",
             )
 
 
