@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import os
+import stat
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
@@ -28,6 +29,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
+from handrail.contract.errors import UsageError
 from handrail.mcp.server.governed_calls import CallKey
 from handrail.mcp.server.live_calls import RequestContext
 from handrail.mcp.server.options import McpOptions, Principal
@@ -69,6 +71,7 @@ async def serve_stdio(
     beside: AbstractAsyncContextManager[Any] | None = None,
 ) -> None:
     """Serve until the client closes its end. What runs `beside` it over the same runtime is left before the runtime closes."""
+    check_wire(0, 1)
     transport = StdioTransport(principal)
     endpoint = McpEndpoint(runtime, options, transport)
     server = endpoint.server(version=version)
@@ -172,6 +175,16 @@ async def _sent(writer: asyncio.StreamWriter, body: dict[str, Any]) -> bool:
     except (ConnectionError, OSError):
         return False
     return not writer.is_closing()
+
+
+def check_wire(reading: int, writing: int) -> None:
+    """Refuse descriptors that no client holds the other end of, such as a file or /dev/null, which cannot be waited for."""
+    for descriptor, name in ((reading, "input"), (writing, "output")):
+        with suppress(OSError):
+            mode = os.fstat(descriptor).st_mode
+            if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor):
+                continue
+        raise UsageError(f"Standard {name} leads to no MCP client; let the client start this command.")
 
 
 @asynccontextmanager
