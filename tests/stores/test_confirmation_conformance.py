@@ -499,11 +499,14 @@ async def test_a_request_of_a_later_turn_replaces_open_ones_of_its_tool(store: S
         await store.hold(held(f"h{n}", args=f'{{"amount":{n}}}', args_digest=f"d{n}"), f"x{n}")
     await store.hold(held("h4", tool="refund"), "x4")
     await store.hold(held("h5", session_id="s2"), "x5")
+    await store.move_hold("h2", HoldState.APPROVED, expected=OPEN)
     await store.move_hold("h3", HoldState.DECLINED, expected=OPEN)
     assert set((await marks(store)).values()) == {None}, "those of one turn stand beside each other"
     new = await store.hold(held("h6", turn=2, args='{"amount":9}', args_digest="d9"), "x6")
     assert (new.hold_id, new.replaced_by) == ("h6", None)
     assert await marks(store) == {"h1": "h6", "h2": "h6", "h3": None, "h4": None, "h6": None}
+    await store.ask_again("h2", 1)
+    assert (await marks(store))["h2"] == "h6", "asked for again in its own turn, which was earlier"
     again = await store.hold(held("h7", turn=3, args='{"amount":1}', args_digest="d1"), "x7")
     assert (again.hold_id, again.replaced_by, again.asked_turn) == ("h1", None, 3)
     assert await marks(store) == {"h1": None, "h2": "h6", "h3": None, "h4": None, "h6": "h1"}
