@@ -14,6 +14,7 @@
     │   ├── HandlerChanged    a handler's bytes differ from those that were built
     │   └── NotLocked         a snapshot was asked for before `lock()`
     ├── StateError            a session state transition that cannot happen
+    ├── CallLost              a call was sent to elsewhere, and its outcome is not known
     └── ToolError             raised by a handler: ends the call in a failure envelope
 
 Each message is a sentence for the person who can mend it. What a *model* is told is an `ErrorType` and a message in an
@@ -83,7 +84,7 @@ class ServiceError(HandrailError):
     """A service of the host could not be opened, so the process did not start."""
 
 
-class CallLost(Exception):
+class CallLost(HandrailError):
     """A call was sent to elsewhere, and what became of it is not known: its sentence says all that there is to say."""
 
 
