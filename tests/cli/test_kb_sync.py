@@ -153,6 +153,28 @@ def test_a_repository_is_followed_with_the_times_of_its_commits(
     assert counts(synced(capsys, address, "--name", "handbook", "--branch", "main")) == (0, 0, 0, 1)
 
 
+def test_a_part_or_another_branch_of_a_repository_does_not_take_the_pages_of_the_first_away(
+    project: Path, pages: Path, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = repository.as_uri()
+    assert counts(synced(capsys, address, "--name", "handbook")) == (2, 0, 0, 0)
+    git(pages, "push", "--quiet", "origin", "main:draft")
+    for words in (["--path", "money"], ["--branch", "draft"], ["--path", "money", "--dry-run"]):
+        assert main(["kb", "sync", address, "--name", "handbook", *words]) == 2
+        assert f'The name "handbook" belongs to "{address} (main)", and this is "{address} (' in capsys.readouterr().err
+    assert counts(synced(capsys, address, "--name", "handbook")) == (0, 0, 0, 2)
+    assert counts(synced(capsys, address, "--name", "handbook", "--branch", "draft", "--moved")) == (0, 0, 0, 2)
+    assert counts(synced(capsys, address, "--name", "handbook", "--branch", "draft")) == (0, 0, 0, 2)
+
+
+def test_a_run_that_changes_nothing_gives_no_name_away(
+    project: Path, pages: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert counts(synced(capsys, str(pages), "--name", "book", "--dry-run")) == (2, 0, 0, 0)
+    assert counts(synced(capsys, str(pages / "money"), "--name", "book")) == (1, 0, 0, 0)
+    assert counts(synced(capsys, str(pages), "--name", "book", "--path", "money")) == (0, 0, 0, 1)
+
+
 def test_the_password_of_an_address_is_kept_in_no_file(
     project: Path,
     pages: Path,

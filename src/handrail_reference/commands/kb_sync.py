@@ -38,6 +38,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--allow-empty", action="store_true", help="an origin without pages takes all of its records away"
     )
+    parser.add_argument(
+        "--moved", action="store_true", help="the name belonged to another place, which this one replaces"
+    )
     parser.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
     parser.add_argument(
         "--no-embeddings", action="store_true", help="leave out the vectors; `kb embed` makes them later"
@@ -49,7 +52,14 @@ def run(kb: KnowledgeBase, options: Namespace) -> int:
     names = ("namespace", "owner", "tenant")
     defaults = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     origin = _origin(kb, options)
-    outcome = sync(kb.database, origin, defaults=defaults, allow_empty=options.allow_empty, dry_run=options.dry_run)
+    outcome = sync(
+        kb.database,
+        origin,
+        defaults=defaults,
+        allow_empty=options.allow_empty,
+        dry_run=options.dry_run,
+        moved=options.moved,
+    )
     trouble = ""
     if not options.dry_run and kb.embedder is not None:
         try:

@@ -1,7 +1,9 @@
 """Keeping a part of the base equal to a folder or a Git repository: new and changed documents are taken in, deleted ones go.
 
 A run looks at every page and writes only what differs, so it may be run by a timer as often as wanted. Records of one origin are
-known by their `source`, which begins with its name; others are left alone. A page that cannot be read keeps its record.
+known by their `source`, which begins with its name; others are left alone, and so are those of other tenants. A name belongs to
+one folder or repository: a second one of the same name would take the records of the first away. A page that cannot be read
+keeps its record.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from handrail.errors import UsageError
 from handrail_reference.services.kb import writing
@@ -52,6 +55,8 @@ class Origin:
     name: str
     folder: Path
     changed_at: Callable[[Path], str]
+    place: str
+    """The folder itself, or the address and the branch of a repository: what the name belongs to."""
     version: str = ""
     """The commit, of a repository."""
 
@@ -60,7 +65,12 @@ class Origin:
         folder = self.folder / inside
         if not folder.is_dir() or not folder.resolve().is_relative_to(self.folder.resolve()):
             raise UsageError(f'"{inside}" is no folder of it.')
-        return replace(self, folder=folder)
+        part = folder.resolve().relative_to(self.folder.resolve()).as_posix()
+        return self if part == "." else replace(self, folder=folder, place=f"{self.place}/{part}")
+
+
+_Scope = tuple[str, str, str, str]
+"""Tenant, namespace, owner and id: what there is one record of."""
 
 
 class _SyncedRecord(NamedTuple):
@@ -79,7 +89,7 @@ def folder_origin(path: Path, name: str) -> Origin:
     """A folder; the time of a document is that of its file."""
     if not path.is_dir():
         raise UsageError(f'"{path}" is no folder; name a folder of pages, or the address of a Git repository.')
-    return Origin(checked_name(name or path.resolve().name), path, _modified)
+    return Origin(checked_name(name or path.resolve().name), path, _modified, str(path.resolve()))
 
 
 def repository_origin(address: str, name: str, *, branch: str, copies: Path) -> Origin:
@@ -109,52 +119,99 @@ def repository_origin(address: str, name: str, *, branch: str, copies: Path) -> 
         raise UsageError(
             f'The repository has no branch "{branch}".' if branch else "The repository has no commit yet."
         ) from None
+    branch = branch or _git(git, copy, address, "rev-parse", "--abbrev-ref", "HEAD").strip()
     tree = copy.with_name(copy.name + "-files")
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir(parents=True)
     _git(git, copy, address, "--work-tree", str(tree), "checkout", "--quiet", "--force", version, "--", ".")
     times = _commit_times(_git(git, copy, address, "log", "--format=%x00%cI", "--name-only", "-z", version))
-    return Origin(origin_name, tree, lambda path: times.get(path.relative_to(tree).as_posix(), ""), version)
+    place = f"{_without_login(address)} ({branch})"
+    return Origin(origin_name, tree, lambda path: times.get(path.relative_to(tree).as_posix(), ""), place, version)
 
 
 def sync(
-    database: Any, origin: Origin, *, defaults: Mapping[str, str], allow_empty: bool = False, dry_run: bool = False
+    database: Any,
+    origin: Origin,
+    *,
+    defaults: Mapping[str, str],
+    allow_empty: bool = False,
+    dry_run: bool = False,
+    moved: bool = False,
 ) -> SyncOutcome:
-    """Make the records of this origin those that its files hold now."""
+    """Make the records of this origin those that its files hold now. None of another tenant is removed."""
     outcome = SyncOutcome()
     sources, passed = find_sources([origin.folder])
     if not sources and not allow_empty:
         raise UsageError(
             f'"{origin.name}" holds no Markdown pages now, so all of its records would go; say --allow-empty if that is meant.'
         )
+    _claim(database, origin, moved=moved, dry_run=dry_run)
+    tenant = defaults.get("tenant", "")
     prefix = f"{origin.name}:"
-    kept: dict[tuple[str, str, str, str], _SyncedRecord] = database.read_now(lambda db: _kept(db, prefix))
+    kept: dict[_Scope, _SyncedRecord] = database.read_now(lambda db: _kept(db, prefix, tenant))
     unread = {entry.place for entry in passed}
-    seen: dict[tuple[str, str, str, str], str] = {}
+    pages: set[str] = set()
+    seen: dict[_Scope, str] = {}
     new: list[KnowledgeRecord] = []
     for place, label, entry in _entries(origin, sources, passed, defaults):
+        pages.add(label)
         record, problems = entry.record, entry.problems
         if record is not None:
             scope = (record.tenant, record.namespace, record.owner, record.id)
-            other = database.read_now(lambda db, scope=scope: _source_of(db, scope)) if scope not in kept else ""
+            old = kept.get(scope) or database.read_now(lambda db, scope=scope: _record_at(db, scope))
             if scope in seen:
                 problems = (f'The id "{record.id}" was used at {seen[scope]} already; give each page its own.',)
-            elif other:
+            elif old is not None and not old.source.startswith(prefix):
                 problems = (
-                    f'The id "{record.id}" is that of a record from "{other}"; delete that one, or give another id.',
+                    f'The id "{record.id}" is that of a record from "{old.source or "elsewhere"}"; delete that one, or give '
+                    "another id.",
                 )
             else:
                 seen[scope] = place
-                if _is_new(record, kept.get(scope), outcome):
+                if _is_new(record, old, outcome):
                     new.append(record)
                 continue
         unread.add(label)
         outcome.problems += [(place, problem) for problem in problems]
-    gone = [one.key for scope, one in kept.items() if scope not in seen and one.source not in unread]
+    gone = [
+        one.key
+        for scope, one in kept.items()
+        if scope not in seen
+        and one.source not in unread
+        # A page may be in several namespaces, by a run for each: those that this run does not make go when the page does.
+        and (_is_made_with(defaults, scope) or one.source not in pages)
+    ]
     outcome.removed = len(gone)
     if not dry_run:
         _write(database, new, gone)
     return outcome
+
+
+def _claim(database: Any, origin: Origin, *, moved: bool, dry_run: bool) -> None:
+    """Let the name belong to this folder or repository; `UsageError` where it belongs to another, unless that has moved here."""
+    fact = f"origin {origin.name}"
+
+    def claim(db: Any) -> bool:
+        """Whether it has to be written."""
+        known = writing.get_fact(db, fact)
+        if known not in (None, origin.place) and not moved:
+            raise UsageError(
+                f'The name "{origin.name}" belongs to "{known}", and this is "{origin.place}"; give this one another name by '
+                "--name, or say --moved if it has taken the place of the other."
+            )
+        return known != origin.place
+
+    def write(db: Any) -> None:
+        if claim(db):
+            writing.set_fact(db, fact, origin.place)
+
+    if database.read_now(claim) and not dry_run:
+        database.write_now(write)
+
+
+def _is_made_with(defaults: Mapping[str, str], scope: _Scope) -> bool:
+    _, namespace, owner, _ = scope
+    return namespace == defaults.get("namespace", namespace) and owner == defaults.get("owner", owner)
 
 
 def _entries(
@@ -187,23 +244,23 @@ def _is_new(record: KnowledgeRecord, old: _SyncedRecord | None, outcome: SyncOut
     return not same
 
 
-def _kept(db: Any, prefix: str) -> dict[tuple[str, str, str, str], _SyncedRecord]:
+def _kept(db: Any, prefix: str, tenant: str) -> dict[_Scope, _SyncedRecord]:
     rows = db.execute(
-        """SELECT r.key, s.tenant, s.namespace, s.owner, r.id, r.source, r.hash, r.last_updated FROM record r
-           JOIN scope s ON s.id = r.scope WHERE substr(r.source, 1, ?) = ?""",
-        (len(prefix), prefix),
+        """SELECT s.tenant, s.namespace, s.owner, r.id, r.key, r.source, r.hash, r.last_updated FROM record r
+           JOIN scope s ON s.id = r.scope WHERE s.tenant = ? AND substr(r.source, 1, ?) = ?""",
+        (tenant, len(prefix), prefix),
     ).fetchall()
-    return {(row[1], row[2], row[3], row[4]): _SyncedRecord(row[0], row[5], row[6], row[7]) for row in rows}
+    return {tuple(row[:4]): _SyncedRecord(*row[4:]) for row in rows}
 
 
-def _source_of(db: Any, scope: tuple[str, str, str, str]) -> str:
-    """Where the record of this tenant, namespace, owner and id is from; empty if there is none."""
+def _record_at(db: Any, scope: _Scope) -> _SyncedRecord | None:
+    """The record of this tenant, namespace, owner and id, whatever it is from."""
     row = db.execute(
-        """SELECT r.source FROM record r JOIN scope s ON s.id = r.scope
+        """SELECT r.key, r.source, r.hash, r.last_updated FROM record r JOIN scope s ON s.id = r.scope
            WHERE s.tenant = ? AND s.namespace = ? AND s.owner = ? AND r.id = ?""",
         scope,
     ).fetchone()
-    return "" if row is None else row[0] or "elsewhere"
+    return None if row is None else _SyncedRecord(*row)
 
 
 def _write(database: Any, new: list[KnowledgeRecord], gone: list[Any]) -> None:
@@ -222,6 +279,14 @@ def checked_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise UsageError(f'"{name}" cannot name an origin; use --name with letters, digits, ".", "_" and "-".')
     return name
+
+
+def _without_login(address: str) -> str:
+    """An address as it may be kept: who signs in, and by what, is left out."""
+    parts = urlsplit(address)
+    if not parts.scheme:
+        return address
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _modified(path: Path) -> str:
