@@ -157,7 +157,7 @@ class ZoomMeetings:
         except (Maybe, ToolError):
             found = None
         if found is None:
-            raise OutcomeUnknown(f"It is not known whether Zoom made the meeting. {doubt.why.message}")
+            raise OutcomeUnknown(f"It is not known whether Zoom made the meeting: {doubt.why.message}")
         return found
 
     async def _find(self, uid: str) -> Meeting | None:
@@ -172,8 +172,12 @@ class ZoomMeetings:
                     return _meeting(one)
             page = str(answer.get("next_page_token") or "")
             if not page:
-                break
-        return None
+                return None
+        raise ToolError(
+            ErrorType.PERMANENT,
+            "Zoom lists more scheduled meetings than can be looked through, so that one more could be a second one for this "
+            "event; the host has to delete old ones at Zoom.",
+        )
 
     async def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
         return await self._threads.run(lambda line: self._request(line, method, path, body))

@@ -76,6 +76,26 @@ async def test_creating_twice_makes_one_meeting_even_among_many(booked):
     assert len(zoom.meetings) == 4
 
 
+async def test_where_zoom_lists_more_than_is_read_no_second_meeting_is_made_and_none_is_left_in_silence(
+    zoom, request, tmp_path
+):
+    """The local server lists two meetings a page, and ten pages are read."""
+    meetings = meetings_of(zoom.url)
+    for number in range(20):
+        await meetings.make(draft(f"c0ffee1{number}"))
+    made = await meetings.make(LONG)
+    with open_backend("embedded", tmp_path, request, meetings=meetings) as calendar:
+        for asked in (calendar.create(LONG), calendar.settle_creation(LONG), calendar.check()):
+            with pytest.raises(ToolError, match="more scheduled meetings than can be looked through") as caught:
+                await asked
+            assert (caught.value.type, caught.value.partial_side_effects) == (ErrorType.PERMANENT, False)
+        assert len(zoom.meetings) == 21
+        first = next(iter(zoom.meetings))
+        await meetings.remove(str(first), uid="c0ffee10")
+        assert await calendar.settle_creation(LONG) is None
+    assert int(made.ref) not in zoom.meetings
+
+
 async def test_an_event_without_a_meeting_has_none(booked):
     zoom, calendar = booked
     made = await calendar.create(draft())
