@@ -21,6 +21,9 @@ DOCUMENT = json.loads(
 TOKEN = "ya29.a-token-of-the-tests"
 _REALM = 'Bearer realm="https://accounts.google.com/", error="invalid_token"'
 SCOPE = "https://www.googleapis.com/auth/calendar"
+# Of bodies the document says in words what Google alone writes, and which values there are.
+_READ_ONLY = re.compile(r"\bread-only\b", re.IGNORECASE)
+_VALUES = re.compile(r'- "([^"]+)"')
 
 
 class GoogleRefusal(Exception):
@@ -65,7 +68,7 @@ class GoogleServer:
         self._check_token(described, headers)
         given = json.loads(body) if body else {}
         if "request" in described:
-            self._check_body(described["request"]["$ref"], given, "")
+            self._check_body(described, given)
         with self.lock:
             status, answer = getattr(self, f"_{name.replace('.', '_')}")(values, query, headers, given)
         return status, {}, answer
@@ -103,13 +106,25 @@ class GoogleServer:
                 or (schema.get("format") == "date-time" and not _is_moment(value))
             ):
                 raise self._violation(400, "badRequest", f"the parameter {name}={value} is not in the document")
+        for name, schema in described.get("parameters", {}).items():
+            if schema.get("required") and schema["location"] == "query" and name not in query:
+                raise self._violation(400, "required", f"the parameter {name} is missing")
 
-    def _check_body(self, name: str, value: Any, place: str) -> None:
-        self._check_value({"$ref": name}, value, place)
+    def _check_body(self, described: Any, value: Any) -> None:
+        schema = DOCUMENT["schemas"][described["request"]["$ref"]]
+        for name, inner in schema["properties"].items():
+            if described["id"] in inner.get("annotations", {}).get("required", ()) and name not in value:
+                raise self._violation(400, "required", f"/{name} is missing")
+        self._check_value(schema, value, "")
 
     def _check_value(self, schema: Any, value: Any, place: str) -> None:
+        if _READ_ONLY.search(schema.get("description", "")):
+            raise self._violation(400, "invalid", f"{place} is read-only")
         if "$ref" in schema:
             schema = DOCUMENT["schemas"][schema["$ref"]]
+        known = _values_of(schema)
+        if known and value not in known:
+            raise self._violation(400, "invalid", f"{place} is {value}, which is none of {', '.join(known)}")
         kinds = {"string": str, "boolean": bool, "integer": int, "array": list, "object": dict, "number": (int, float)}
         if not isinstance(value, kinds.get(schema.get("type"), object)):
             raise self._violation(400, "invalid", f"{place} is no {schema['type']}")
@@ -124,6 +139,8 @@ class GoogleServer:
                 self._check_value(schema["items"], one, f"{place}/{number}")
         elif schema.get("format") == "date-time" and not _is_moment(value):
             raise self._violation(400, "invalid", f"{place} is no date-time")
+        elif schema.get("format") == "int32" and not -(2**31) <= value < 2**31:
+            raise self._violation(400, "invalid", f"{place} is no int32")
 
     def _check_token(self, described: Any, headers: Any) -> None:
         kind, _, token = (headers.get("Authorization") or "").partition(" ")
@@ -173,6 +190,7 @@ class GoogleServer:
             "iCalUID": f"{given['id']}@google.com",
             "htmlLink": f"https://www.google.com/calendar/event?eid={given['id']}",
             **given,
+            "attendees": self._attendees(given),
         }
         request = given.get("conferenceData", {}).get("createRequest")
         if request is not None:
@@ -184,6 +202,14 @@ class GoogleServer:
         calendar[given["id"]] = self._stamped(event)
         self._notify(query, "invitation", event)
         return 200, calendar[given["id"]]
+
+    def _attendees(self, given: Any) -> list[dict[str, Any]]:
+        """With what Google adds: an answer, and who of them the calendar's own person is."""
+        own = {"self": True, "organizer": True}
+        return [
+            {"responseStatus": "needsAction", **one, **(own if one["email"] == self.primary else {})}
+            for one in given.get("attendees", ())
+        ]
 
     def _make_meeting(self, event: dict[str, Any]) -> None:
         if self.meet_is_pending:
@@ -206,6 +232,8 @@ class GoogleServer:
     def _events_patch(self, values: Any, query: Any, headers: Any, given: Any) -> tuple[int, Any]:
         event = self._event(values, headers)
         merged = {**event, **given, "sequence": event["sequence"] + 1}
+        if "attendees" in given:
+            merged["attendees"] = self._attendees(given)
         if "extendedProperties" in given:
             private = event.get("extendedProperties", {}).get("private", {})
             merged["extendedProperties"] = {"private": {**private, **given["extendedProperties"]["private"]}}
@@ -255,6 +283,14 @@ class GoogleServer:
                     joined.append([begun, ended])
             told[item["id"]] = {"busy": [{"start": _text(begun), "end": _text(ended)} for begun, ended in joined]}
         return 200, {"kind": "calendar#freeBusy", "calendars": told}
+
+
+def _values_of(schema: Any) -> list[str]:
+    """The values that a text may have."""
+    if "enum" in schema or schema.get("type") != "string":
+        return list(schema.get("enum", ()))
+    _, named, listed = schema.get("description", "").lower().partition("possible values are")
+    return _VALUES.findall(schema["description"][-len(listed) :]) if named else []
 
 
 def _moment(text: str) -> datetime:

@@ -16,7 +16,7 @@ from tests.services.calendar.bad_proxy import (
     slow_after,
     status,
 )
-from tests.services.calendar.google_server import SCOPE, TOKEN, GoogleRefusal
+from tests.services.calendar.google_server import SCOPE, TOKEN, GoogleRefusal, GoogleServer
 from tests.services.calendar.kit import NOW
 from tests.services.calendar.test_calendar_conformance import ASKED, at, draft
 
@@ -214,6 +214,42 @@ async def test_google_invites_and_is_told_not_to_where_mail_does(google):
     assert len(google.mails) == 1
     for one in (calendar, quiet):
         await one.close()
+
+
+async def test_those_who_stay_keep_their_answer_and_google_is_not_told_what_it_alone_says(google):
+    calendar = google_calendar(google)
+    made = await calendar.create(draft(attendees=("ana@example.com", "ivo@example.com")))
+    events = google.calendars["ana@example.com"]
+    events["c0ffee01"]["attendees"][1]["responseStatus"] = "accepted"
+    people = ("eva@example.com", "ivo@example.com", "ana@example.com")
+    assert (await calendar.update(made.event_id, EventChange(attendees=people), key="k1")).attendees == people
+    answers = {one["email"]: one["responseStatus"] for one in events["c0ffee01"]["attendees"]}
+    assert answers == dict(zip(people, ("needsAction", "accepted", "needsAction"), strict=True))
+    await calendar.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"attendees": [{"email": "a@example.com", "self": True}]}, "/attendees/0/self is read-only"),
+        ({"htmlLink": "https://example.com"}, "/htmlLink is read-only"),
+        ({"visibility": "secret"}, "/visibility is secret, which is none of default, public, private, confidential"),
+        ({"attendees": [{"responseStatus": "maybe"}]}, "/attendees/0/responseStatus is maybe"),
+        ({"sequence": 2**31}, "/sequence is no int32"),
+        ({"start": None}, "/start is missing"),
+        ({"sumary": "Review"}, "/sumary is not in the document"),
+    ],
+)
+def test_the_local_server_refuses_what_the_discovery_document_does_not_allow(asked, says):
+    server = GoogleServer()
+    times = {name: {"dateTime": at(hour).isoformat()} for name, hour in (("start", 9), ("end", 10))}
+    body = {name: value for name, value in {"id": "c0ffee01", **times, **asked}.items() if value is not None}
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with pytest.raises(GoogleRefusal, match=says):
+        server.answer("POST", "/calendar/v3/calendars/primary/events", headers, json.dumps(body).encode())
+    with pytest.raises(GoogleRefusal, match="the parameter destination is missing"):
+        server.answer("POST", "/calendar/v3/calendars/primary/events/c0ffee01/move", headers, b"")
+    assert len(server.violations) == 2
 
 
 @pytest.mark.parametrize("pending", [0, 2])

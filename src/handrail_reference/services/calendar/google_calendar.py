@@ -70,6 +70,8 @@ _MARKS, _MEETING, _LINK = "handrailCalls", "handrailMeeting", "handrailMeetingLi
 _UID, _UNINVITED = "handrailUid", "handrailUninvited"
 _MAX_PROPERTY = 900
 """Characters of a private property; Google takes 1,024."""
+_READ_ONLY = ("self", "organizer", "asyncOperation")
+"""What Google alone says of an attendee."""
 _MAX_PAGES = 20
 _CANCELLATION = 1
 """By how much a cancellation counts up the sequence of its event, for those who are told by mail."""
@@ -362,7 +364,7 @@ class GoogleCalendar(BookingCalendar):
         identity = event.event_id.partition(":")[2]
         _, answer = await self._read(self._events.get(calendarId=self._ids[event.calendar], eventId=identity), caller)
         known = {str(one.get("email")): one for one in answer.get("attendees", ()) if isinstance(one, dict)}
-        return [dict(known.get(address) or {"email": address}) for address in attendees]
+        return [_writable(known.get(address) or {"email": address}) for address in attendees]
 
     async def _with_meet(self, event: BookedEvent, caller: Caller) -> BookedEvent:
         """Google may take a moment to make the meeting of an event that is there already."""
@@ -511,6 +513,10 @@ def _body(draft: Draft, meeting: Meeting, identity: str) -> dict[str, Any]:
     elif meeting.link:
         private |= {_MEETING: f"{meeting.provider}:{meeting.ref}", _LINK: meeting.link}
     return body
+
+
+def _writable(attendee: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attendee.items() if name not in _READ_ONLY}
 
 
 def _google_moment(moment: datetime) -> dict[str, str]:
