@@ -231,7 +231,10 @@ class GoogleServer:
 
     def _events_patch(self, values: Any, query: Any, headers: Any, given: Any) -> tuple[int, Any]:
         event = self._event(values, headers)
-        merged = {**event, **given, "sequence": event["sequence"] + 1}
+        if given.get("sequence", event["sequence"]) < event["sequence"]:
+            raise GoogleRefusal(400, "invalid", "Invalid sequence value.")
+        # No word of the document says that Google counts the changes itself.
+        merged = {**event, **given}
         if "attendees" in given:
             merged["attendees"] = self._attendees(given)
         if "extendedProperties" in given:

@@ -340,7 +340,8 @@ class GoogleCalendar(BookingCalendar):
         self, event: BookedEvent, change: EventChange, key: str, by: InvitationSender, caller: Caller
     ) -> dict[str, Any]:
         private = {_MARKS: " ".join(with_mark(event.keys, key))}
-        body: dict[str, Any] = {"extendedProperties": {"private": private}}
+        # Whoever is told by mail goes by the sequence, and Google promises nowhere that it counts the changes itself.
+        body: dict[str, Any] = {"sequence": event.sequence + 1, "extendedProperties": {"private": private}}
         if by == "mail" and change.attendees is not None:
             gone = [one for one in event.attendees if one not in change.attendees]
             private |= _uninvited_parts(uninvited_text(with_uninvited(event.uninvited, key, gone)))
