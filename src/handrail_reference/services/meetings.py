@@ -1,12 +1,14 @@
 """Online meetings, as a port: whoever can make one for an event may stand behind it.
 
-The default is Jitsi Meet, which needs no account: a room is there as soon as somebody opens its address.
+The default is Jitsi Meet: a room is there as soon as somebody opens its address. So the host needs no account; whether those who
+meet need one is the server's rule.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from hashlib import sha256
+from secrets import token_hex
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
@@ -29,7 +31,8 @@ NO_MEETING = Meeting("none", None, "")
 
 
 class MeetingPort(Protocol):
-    """The same UID always gives the same meeting, so that asking twice makes no second one."""
+    """Asking twice for the same UID makes no second meeting: one that has to be made is the same, and one that is nothing but an
+    address is thrown away where the event has another."""
 
     @property
     def provider(self) -> MeetingProvider: ...
@@ -89,11 +92,14 @@ class MeetMeetings(NoMeetings):
 
 
 class JitsiMeetings(NoMeetings):
-    """Rooms on a Jitsi server. Who knows a room's name may enter it, so the name is a hash that nobody can guess."""
+    """Rooms on a Jitsi server. Who knows a room's name may enter it, so the name is random: whatever else is known of the event,
+    such as its UID, does not lead to it. The event keeps it."""
 
     provider: MeetingProvider = "jitsi"
 
-    def __init__(self, base_url: str = "https://meet.jit.si") -> None:
+    def __init__(
+        self, base_url: str = "https://meet.jit.si", *, room: Callable[[], str] = lambda: token_hex(16)
+    ) -> None:
         try:
             parts = urlsplit(base_url)
             host = parts.hostname
@@ -105,9 +111,7 @@ class JitsiMeetings(NoMeetings):
                 f"{base_url!r} is not."
             )
         self._base = base_url.rstrip("/")
-
-    async def link(self, uid: str) -> str:
-        return f"{self._base}/handrail-{sha256(b'meeting:' + uid.encode()).hexdigest()[:32]}"
+        self._room = room
 
     async def make(self, draft: Draft) -> Meeting:
-        return Meeting("jitsi", await self.link(draft.uid), "")
+        return Meeting("jitsi", f"{self._base}/handrail-{self._room()}", "")

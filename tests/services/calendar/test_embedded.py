@@ -278,12 +278,21 @@ def test_a_meeting_server_needs_an_address(url):
         JitsiMeetings(url)
 
 
-async def test_a_meeting_has_one_room_that_nobody_can_guess():
+async def test_an_event_has_one_room_that_nobody_can_compute_from_what_is_shown_of_it(tmp_path):
     meetings = JitsiMeetings("https://meet.example.com/rooms/")
-    room = await meetings.link("k1")
-    assert room == await meetings.link("k1") != await meetings.link("k2")
-    assert room.startswith("https://meet.example.com/rooms/handrail-")
-    assert len(room.rpartition("-")[2]) == 32
+    rooms = []
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+        calendar = open_calendar(tmp_path / str(number), meetings=meetings)
+        booking = draft(with_meeting=True)
+        rooms.append((await calendar.create(booking)).meeting_link)
+        assert (await calendar.create(booking)).meeting_link == rooms[-1]
+        assert (await calendar.settle_creation(booking)).meeting_link == rooms[-1]
+        await calendar.close()
+    for room in rooms:
+        assert room.startswith("https://meet.example.com/rooms/handrail-")
+        assert len(room.rpartition("-")[2]) == 32
+    assert rooms[0] != rooms[1], "the same event in every way, and another room"
 
 
 def test_a_length_class_is_never_shorter_than_what_is_in_it():
