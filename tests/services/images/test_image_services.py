@@ -264,18 +264,21 @@ async def test_a_second_image_that_fails_says_that_the_first_was_paid_for(
     service.refuses_after = 1
     with pytest.raises(ToolError, match=r"safety reasons.*drawn and paid for before that") as told:
         await images.generate("a fox", count=2)
+    assert "nothing was drawn" not in str(told.value)
     assert told.value.partial_side_effects
     assert len(service.requests) == 2
     await images.aclose()
 
 
 @pytest.mark.parametrize("vendor", ENGINES)
-@pytest.mark.parametrize("way", ["closes", "slow", "gateway"])
+@pytest.mark.parametrize("way", ["closes", "slow", "gateway", "fails", "overloaded"])
 async def test_a_service_that_goes_away_may_have_drawn(
     tmp_path: Path, service: ImageService, monkeypatch: pytest.MonkeyPatch, vendor: str, way: str
 ) -> None:
     service.closes, service.slow = way == "closes", 2.5 if way == "slow" else 0.0
-    service.answer = (504, {}, b'{"error":{"message":"late","code":504}}') if way == "gateway" else None
+    status = {"gateway": 504, "fails": 500, "overloaded": 503}.get(way)
+    body = json.dumps({"error": {"message": "No.", "code": status}}).encode()
+    service.answer = (status, {"Retry-After": "1"}, body) if status else None
     images = opened(tmp_path, vendor, service, monkeypatch, seconds=1)
     with pytest.raises(ToolError, match="may have been drawn and paid for") as told:
         await images.generate("a fox")

@@ -26,6 +26,7 @@ MAX_PIXELS = 40_000_000
 MAX_BYTES = 64 * 1024 * 1024
 _GATEWAY = (502, 504)
 """Whoever stands before the service answered: the service itself may still draw."""
+_NOTHING = "; nothing was drawn"
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
@@ -94,23 +95,25 @@ def refused_prompt(code: object) -> ToolError:
     """The service does not draw this, for reasons of safety."""
     return ToolError(
         ErrorType.PERMANENT,
-        f"The image service refused this prompt for safety reasons{_named(code)}; nothing was drawn.",
+        f"The image service refused this prompt for safety reasons{_named(code)}{_NOTHING}.",
         suggestion="Tell the user, and draw something else; do not try to get around the refusal.",
     )
 
 
 def already_paid(error: ToolError) -> ToolError:
     """A failure after something was drawn."""
-    message = f"{error.message} An image was drawn and paid for before that, and is lost."
+    failure = error.message.removesuffix(".").removesuffix(_NOTHING)
+    message = f"{failure}; an image was drawn and paid for before that, and is lost."
     return ToolError(error.type, message, partial_side_effects=True, suggestion=error.suggestion)
 
 
 def failed_request(status: int | None, code: object = None, retry_after: float | None = None) -> ToolError:
-    """What a service's error means. Without one, or with a gateway's, it did not answer: it may have drawn, and been paid."""
-    if status is None or status in _GATEWAY:
+    """What a service's error means. Where it failed or did not answer, it may have drawn, and been paid."""
+    if status is None or status >= 500:
+        failed = "did not answer" if status is None or status in _GATEWAY else f"has failed (status {status})"
         return ToolError(
             ErrorType.TRANSIENT,
-            "The image service did not answer; an image may have been drawn and paid for.",
+            f"The image service {failed}; an image may have been drawn and paid for.",
             partial_side_effects=True,
         )
     if status in (401, 403):
@@ -120,12 +123,7 @@ def failed_request(status: int | None, code: object = None, retry_after: float |
     if status == 429:
         message = f"The image service takes no more requests now{_named(code)}."
         return ToolError(ErrorType.RATE_LIMIT, message, retryable=True, retry_after=retry_after)
-    if status >= 500:
-        message = f"The image service has failed (status {status}); nothing was drawn."
-        return ToolError(ErrorType.TRANSIENT, message, retryable=True, retry_after=retry_after)
-    return ToolError(
-        ErrorType.PERMANENT, f"The image service does not take this request{_named(code)}; nothing was drawn."
-    )
+    return ToolError(ErrorType.PERMANENT, f"The image service does not take this request{_named(code)}{_NOTHING}.")
 
 
 def _named(code: object) -> str:
