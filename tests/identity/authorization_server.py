@@ -101,6 +101,8 @@ class AuthorizationServer(Base):
         self.device_answers: dict[str, tuple[Any, bool]] = {}
         self.mishaps: dict[str, str] = {}
         self.requests: list[tuple[str, str]] = []
+        self.forms: list[tuple[str, dict[str, str]]] = []
+        """What was sent to each path."""
         self.life = 3600
         self.account = "ana@calendar.example"
         self.granted: str | None = None
@@ -338,6 +340,7 @@ def _handler(server: AuthorizationServer) -> type[BaseHTTPRequestHandler]:
         def _serve(self, form: list[tuple[str, str]]) -> None:
             path = urlsplit(self.path).path
             server.requests.append((self.command, path))
+            server.forms.append((path, dict(form)))
             mishap = server.mishaps.get(path, "")
             if mishap == "close":
                 self.close_connection = True

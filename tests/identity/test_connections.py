@@ -9,15 +9,17 @@ from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 import pytest
-from tests.identity.authorization_server import AuthorizationServer
+from tests.identity.authorization_server import CLIENT, SECRET, AuthorizationServer
 from tests.identity.kit import BACK, connected, connections, consent
 
 from handrail.contract.credentials import AuthorizationRefused, AuthorizationUnavailable, ConnectionNeeded
 from handrail.contract.errors import ErrorType, ToolError, UsageError
 from handrail.contract.store import Store
 from handrail.identity import oauth
+from handrail.identity.config import connection_configs
 from handrail.identity.connections import Connections
-from handrail.identity.vault import new_key
+from handrail.identity.oauth import OAuthClient, challenge_of
+from handrail.identity.vault import Vault, new_key
 from handrail.stores import MemoryStore
 
 
@@ -111,11 +113,61 @@ async def test_a_code_that_is_used_twice_at_the_server_is_refused_there(
     begun = await made.begin("", "ana", "example", redirect_uri=BACK, browser="b")
     answer = consent(begun.url)
     client = made._clients["example"]
-    with pytest.raises(AuthorizationRefused):
+    with pytest.raises(AuthorizationRefused, match="invalid_grant"):
         await client.exchange(code=answer["code"], verifier="x" * 60, redirect_uri=BACK)
     await made.complete(answer, redirect_uri=BACK, browser="b")
-    with pytest.raises(AuthorizationRefused):
-        await client.exchange(code=answer["code"], verifier="x" * 60, redirect_uri=BACK)
+    sent = [form for path, form in server.forms if path == "/token"][-1]
+    verifier = sent["code_verifier"]
+    assert (sent["code"], challenge_of(verifier)) == (answer["code"], dict(parse_qsl(begun.url))["code_challenge"])
+    with pytest.raises(AuthorizationRefused, match="invalid_grant"):
+        await client.exchange(code=answer["code"], verifier=verifier, redirect_uri=BACK)
+    assert len(server.tokens) == 1
+
+
+async def test_googles_addresses_need_not_be_written() -> None:
+    table = {"provider": "google", "client_id": "1234", "client_secret_env": "GOOGLE", "scopes": ["calendar"]}
+    config = connection_configs({"google": table}, {"GOOGLE": "its secret"})["google"]
+    client = OAuthClient(config, now=time.time)
+    parts = urlsplit(await client.authorization_url(state="s", verifier="v" * 60, redirect_uri=BACK))
+    assert (parts.scheme, parts.netloc, parts.path) == ("https", "accounts.google.com", "/o/oauth2/v2/auth")
+    asked = dict(parse_qsl(parts.query))
+    assert {name: asked[name] for name in ("access_type", "prompt", "code_challenge_method", "scope")} == {
+        "access_type": "offline", "prompt": "consent", "code_challenge_method": "S256", "scope": "calendar"
+    }  # fmt: skip
+    endpoints = await client.endpoints()
+    assert (endpoints.token, endpoints.revocation, endpoints.device) == tuple(
+        f"https://oauth2.googleapis.com/{path}" for path in ("token", "revoke", "device/code")
+    )
+    assert (config.label, config.client_auth, config.revokes) == ("Google", "post", "account")
+
+
+async def test_a_connection_to_google_asks_for_a_refresh_token_and_ends_all_that_the_account_has_granted(
+    server: AuthorizationServer, store: Store
+) -> None:
+    """What the provider fills in, but for its addresses, which are those of the local server."""
+    server.ends_accounts = True
+    paths = {"authorization": "authorize", "token": "token", "revocation": "revoke", "device": "device_authorization"}
+    table = {
+        "provider": "google", "issuer": server.issuer, "client_id": CLIENT, "client_secret_env": "GOOGLE",
+        "scopes": ["calendar"], **{f"{name}_endpoint": f"{server.issuer}/{path}" for name, path in paths.items()},
+    }  # fmt: skip
+    configs = connection_configs({"example": table}, {"GOOGLE": SECRET})
+    made = Connections(configs, store.credentials, Vault((new_key(),)), now=time.time)
+    begun = await made.begin("", "ana", "example", redirect_uri=BACK, browser="b")
+    asked = dict(parse_qsl(urlsplit(begun.url).query))
+    assert (asked["access_type"], asked["prompt"]) == ("offline", "consent")
+    await made.complete(consent(begun.url), redirect_uri=BACK, browser="b")
+    sent = [form for path, form in server.forms if path == "/token"][-1]
+    assert (sent["client_id"], sent["client_secret"]) == (CLIENT, SECRET), "Google wants the secret in the form"
+    server.life = 1
+    await connected(made, "ana")
+    assert [one.revoked for one in server.tokens] == [False, False], "to revoke the first would end the second"
+    server.life = 3600
+    await made.refused("", "ana", "example", server.tokens[-1].access)
+    assert opens(server, (await made.token("", "ana", "example")).value) == server.account
+    ended = await made.disconnect("", "ana", "example")
+    assert (ended.existed, ended.unrevoked) == (True, "")
+    assert all(one.revoked for one in server.tokens)
 
 
 async def test_another_browser_cannot_complete_what_one_has_begun(server: AuthorizationServer, store: Store) -> None:
