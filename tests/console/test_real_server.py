@@ -245,7 +245,7 @@ def test_a_corrected_meeting_is_one_event_unless_the_person_says_yes_to_the_clas
         it.shoot(f"served-replaced-{word.lower()}-line")
         dialog = review(it, "Replaced by a newer request")
         dialog.get_by_text("A newer request has replaced this one").wait_for()
-        dialog.get_by_text("Clashes with 1 taken").wait_for()
+        dialog.get_by_text("Clashes with 1 busy time").wait_for()
         it.shoot(f"served-replaced-{word.lower()}")
         assert len(meetings_with(served, guest)) == 1
         dialog.get_by_role("button", name=word).click()
@@ -274,7 +274,7 @@ def test_a_yes_to_a_dialog_that_says_no_clashes_books_nothing_once_there_is_one(
         answer = {"token": other["token"]}
         assert served.ask("POST", f"/api/confirmations/{other['id']}/approve", answer, session["token"])["ok"]
         dialog.get_by_role("button", name="Approve").click()
-        dialog.get_by_text("Clashes with 1 taken").wait_for()
+        dialog.get_by_text("Clashes with 1 busy time").wait_for()
         dialog.get_by_text("Nothing was run").wait_for()
         it.shoot("served-changed")
         assert meetings_with(served, "lea@example.com") == []

@@ -111,7 +111,7 @@ async def test_the_preview_names_title_local_time_length_attendees_and_clashes(d
             "2026, 15:00 (UTC+0000). Attendees (2): ana@example.com, ivo@example.com. Meeting link: yes.\n"
             "location: Room 1\\u{202e}\n"
             "Jitsi room; no invitations are sent. Local time: Tue 13 Jan 2026, 15:00–16:00 (Europe/Zagreb), 1 h. "
-            "Clashes with 1 taken: Tue 13 Jan 2026, 15:30–17:00 in team."
+            "Clashes with 1 busy time: Tue 13 Jan 2026, 15:30–17:00 in team."
         )
 
 
@@ -122,13 +122,13 @@ WINTER = {**ARGS, "start_time": "2026-01-13T14:00:00+01:00", "end_time": "2026-0
     ("attributes", "says"),
     [
         ({"timeZone": "Europe/Zagreb"}, "Meeting link: yes.\nJitsi room; no invitations are sent. It takes 1 h. "
-            "Clashes with 1 taken: Tue 13 Jan 2026, 14:30–17:00 in team."),
+            "Clashes with 1 busy time: Tue 13 Jan 2026, 14:30–17:00 in team."),
         ({"timeZone": "Asia/Tokyo"}, "Local time: Tue 13 Jan 2026, 22:00–23:00 (Asia/Tokyo), 1 h. "
-            "Clashes with 1 taken: Tue 13 Jan 2026, 22:30–Wed 14 Jan 2026, 01:00 in team."),
+            "Clashes with 1 busy time: Tue 13 Jan 2026, 22:30–Wed 14 Jan 2026, 01:00 in team."),
         ({}, "Meeting link: yes.\nJitsi room; no invitations are sent. It takes 1 h. "
-            "Clashes with 1 taken: Tue 13 Jan 2026, 14:30–17:00 in team."),
+            "Clashes with 1 busy time: Tue 13 Jan 2026, 14:30–17:00 in team."),
         ({"timeZone": "Mars/Olympus"}, "Meeting link: yes.\nJitsi room; no invitations are sent. It takes 1 h. "
-            "Clashes with 1 taken: Tue 13 Jan 2026, 14:30–17:00 in team."),
+            "Clashes with 1 busy time: Tue 13 Jan 2026, 14:30–17:00 in team."),
     ],
     ids=["the person's", "another than the call's", "nobody's", "an unknown one"],
 )  # fmt: skip
@@ -152,7 +152,7 @@ async def test_a_preview_without_clashes_says_so_and_many_clashes_are_counted(de
         for number in range(5):
             await _clash(at.calendar, uid=f"n{number}")
         preview = (await at.held({**ARGS, "title": "Another"}, "call_2"))["preview"]
-        assert "Clashes with 5 taken:" in preview
+        assert "Clashes with 5 busy times:" in preview
         assert preview.endswith("; and 2 more.")
         assert "Secret" not in preview
 

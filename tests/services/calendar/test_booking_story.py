@@ -45,7 +45,7 @@ async def test_a_meeting_is_looked_for_booked_moved_and_cancelled(world, tmp_pat
         }  # fmt: skip
         preview, made = await host.approved(CREATE, booking)
         assert "Zoom meeting; the attendees are invited by mail." in preview
-        assert "Clashes with 1 taken: Tue 13 Jan 2026, 14:30–15:30 in team." in preview
+        assert "Clashes with 1 busy time: Tue 13 Jan 2026, 14:30–15:30 in team." in preview
         assert "Dentist" not in preview
         [meeting] = world.zoom.meetings.values()
         assert (made["meeting_provider"], made["meeting_link"]) == ("zoom", f"https://zoom.us/j/{meeting['id']}?pwd=x")

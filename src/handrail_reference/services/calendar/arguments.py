@@ -149,7 +149,7 @@ def clashes_text(clashes: Sequence[Busy], zone: tzinfo) -> str:
         return "No clashes."
     shown = "; ".join(f"{range_text(one.start, one.end, zone)} in {one.calendar}" for one in clashes[:_SHOWN_CLASHES])
     more = f"; and {len(clashes) - _SHOWN_CLASHES} more" if len(clashes) > _SHOWN_CLASHES else ""
-    return f"Clashes with {len(clashes)} taken: {shown}{more}."
+    return f"Clashes with {len(clashes)} busy time{'' if len(clashes) == 1 else 's'}: {shown}{more}."
 
 
 def time_text(start: datetime, end: datetime, shown: tzinfo) -> str:
