@@ -7,6 +7,8 @@ PYTEST_FLAGS ?=
 SERVE_FLAGS ?=
 PYTHONS ?=
 MUTANTS_FLAGS ?=
+BASE ?=
+COMPARE_FLAGS ?=
 # Tests wait more than they compute (pages, kills, spoken seconds): two for each of two cores keep both busy.
 WORKERS ?= 4
 
@@ -24,7 +26,7 @@ TYPED_EXAMPLES := $(wildcard examples/*/*.py)
 LINT_IMPORTS := from importlinter.cli import lint_imports_command as lint; lint(prog_name="lint-imports")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup models browser speech engine git node ready run test test-long test-pythons pytest lint format types imports sizes bench mutants lock wheels docs clean
+.PHONY: help setup models browser speech engine git node ready run test test-long test-pythons pytest lint format types imports sizes bench compare mutants lock wheels docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -126,6 +128,9 @@ build/dbos: scripts/dbos.lock
 
 bench: setup build/dbos ## Run the benchmarks
 	@$(PY) -m benchmarks
+
+compare: setup ## Compare times with an older commit, side by side (BASE=453f22c COMPARE_FLAGS="--pairs 15")
+	@$(PY) scripts/compare.py $(BASE) $(COMPARE_FLAGS)
 
 # Beside the results, not in .venv: nothing else needs it. Can be stopped at any time; the next run continues.
 build/mutants/tools: scripts/mutants.lock
