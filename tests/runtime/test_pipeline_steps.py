@@ -93,6 +93,14 @@ async def test_arguments_that_are_no_strict_json_object_are_refused_each_with_it
         assert response.meta["budget"] == {"retrieval": 5}
 
 
+async def test_what_is_json_but_no_object_is_not_called_invalid_json(make_tools):
+    async with make_tools({"kb_search": (reading(), FOUND)}) as world:
+        session = await world.session()
+        listed, broken = await session.call("kb_search", "[1]"), await session.call("kb_search", '{"q": ')
+        assert listed.error.message == "Arguments must be a JSON object, not a list."
+        assert broken.error.message.startswith("The arguments are not valid JSON. ")
+
+
 async def test_text_in_a_code_fence_and_doubly_encoded_text_are_taken(make_tools):
     async with make_tools({"look": (reading(), FOUND)}) as world:
         session = await world.session()

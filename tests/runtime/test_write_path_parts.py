@@ -57,3 +57,28 @@ def test_gates_do_not_know_each_other():
     source = (RUNTIME / "gates.py").read_text(encoding="utf-8")
     assert other_gates_named(source) == []
     assert other_gates_named(source + "\n\nclass NewGate:\n    loop = LoopGate()\n") == ["NewGate: LoopGate"]
+
+
+def gates_named_by_text(source: str) -> list[str]:
+    """Where a refusal names its gate by text, or the gate of one is compared with text."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        is_refusal = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Refusal"
+        is_comparison = isinstance(node, ast.Compare) and ast.unparse(node.left).endswith(".gate")
+        if is_refusal:
+            texts = [one.value for one in node.args[:1] if isinstance(one, ast.Constant)]
+        else:
+            parts = [part for one in node.comparators for part in ast.walk(one)] if is_comparison else []
+            texts = [part.value for part in parts if isinstance(part, ast.Constant)]
+        found += [text for text in texts if isinstance(text, str)]
+    return found
+
+
+def test_the_gates_of_refusals_are_a_type_and_no_text():
+    sources = {path.name: path.read_text(encoding="utf-8") for path in RUNTIME.glob("*.py")}
+    assert {name: found for name, source in sources.items() if (found := gates_named_by_text(source))} == {}
+    assert gates_named_by_text('Refusal("mode", kind, "No.")\nrefusal.gate in ("parse", "find")') == [
+        "mode",
+        "parse",
+        "find",
+    ]

@@ -97,14 +97,16 @@ class JsonError(HandrailError):
     """A text or object is not acceptable JSON.
 
     `code` is a stable word (`invalid_json`, `duplicate_key`, `invalid_number`, `invalid_unicode`, `too_deep`,
-    `args_too_large`), `pointer` the JSON pointer of the place where that is known.
+    `args_too_large`), `pointer` the JSON pointer of the place where that is known. `is_json`: the text is JSON, and something
+    else than an object, as which it was asked for.
     """
 
-    def __init__(self, code: str, message: str, *, pointer: str = "") -> None:
+    def __init__(self, code: str, message: str, *, pointer: str = "", is_json: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.pointer = pointer
+        self.is_json = is_json
 
 
 class SchemaError(HandrailError):

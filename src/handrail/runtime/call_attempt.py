@@ -12,6 +12,8 @@ from handrail.contract.envelope import ToolFailure
 from handrail.contract.errors import ErrorType
 from handrail.contract.frozen import FrozenDict
 from handrail.contract.intents import Intent
+from handrail.contract.store import STABLE_ID
+from handrail.runtime.policy import GateName
 
 if TYPE_CHECKING:
     from handrail.contract.store import LedgerRow
@@ -88,7 +90,7 @@ class Refusal(NamedTuple):
 def replaced_connection(connection: int | None = None) -> Refusal:
     """The refusal whose failure is `ConnectionReplaced`."""
     message = "This connection was replaced by a newer one."
-    return Refusal("session", ErrorType.CONFLICT, message, rule=RefusalRule.CONNECTION, value=connection)
+    return Refusal(GateName.SESSION, ErrorType.CONFLICT, message, rule=RefusalRule.CONNECTION, value=connection)
 
 
 @dataclass(slots=True, eq=False)
@@ -159,6 +161,11 @@ class Attempt:
     write: Write | None = field(default=None, init=False)
     handed_out: tuple[str, ...] = field(default=(), init=False, repr=False)
     """Tokens of the user that the handler was given: they leave the call by no way that others can read."""
+
+    @property
+    def has_stable_id(self) -> bool:
+        """Whether its key is made of the provider's id, and not of its content."""
+        return self.key.startswith(STABLE_ID)
 
 
 Check = Callable[[Attempt], "Refusal | None"]

@@ -49,6 +49,7 @@ from handrail.runtime.execution import Execution, ResultRules, checked_result, f
 from handrail.runtime.gates import give_back_budget, give_back_loop_count, switched_off
 from handrail.runtime.known_calls import Aliases, Entry, alias_of
 from handrail.runtime.ledger_lookup import LedgerLookup, OwnClaims, settle_from_row
+from handrail.runtime.policy import GateName
 from handrail.runtime.rates import claim_charge
 from handrail.runtime.state import StateController
 
@@ -233,7 +234,7 @@ class LedgerClaims:
         tool = attempt.plan.tool_id
         if self._was_cancelled(attempt, hold):
             message = f'"{tool}" was cancelled before it started.'
-            return Refusal("interrupt", ErrorType.CANCELLED, message, rule=RefusalRule.INTERRUPT, retryable=True)
+            return Refusal(GateName.INTERRUPT, ErrorType.CANCELLED, message, rule=RefusalRule.INTERRUPT, retryable=True)
         if attempt.plan.writes:
             if not self._audit_checked:
                 # Whether lines can be written is tried now, once for all calls of one round of the loop.
@@ -246,7 +247,9 @@ class LedgerClaims:
             _ = attempt.plan.start or attempt.plan.tool.handler
         except RegistryError as error:
             self._log.error("%s", error)
-            return Refusal("handler", ErrorType.INTERNAL, f'"{tool}" failed unexpectedly.', rule=RefusalRule.LOAD)
+            return Refusal(
+                GateName.HANDLER, ErrorType.INTERNAL, f'"{tool}" failed unexpectedly.', rule=RefusalRule.LOAD
+            )
         return None
 
     def _was_cancelled(self, attempt: Attempt, hold: Hold | None) -> bool:
@@ -506,7 +509,7 @@ def _not_heard(tool: str, why: str) -> Refusal:
         f'"{tool}" is approved but has not started, because it could not be recorded yet: it is carried out, and its outcome '
         "told, as soon as it can be, unless it is declined or its time ends before; there is no need to approve it again."
     )
-    return Refusal("ledger", ErrorType.STORE_UNAVAILABLE, message, rule=RefusalRule.STORE, value=why)
+    return Refusal(GateName.LEDGER, ErrorType.STORE_UNAVAILABLE, message, rule=RefusalRule.STORE, value=why)
 
 
 def _verdict_refusal(attempt: Attempt, result: ClaimResult) -> Refusal:
@@ -515,30 +518,43 @@ def _verdict_refusal(attempt: Attempt, result: ClaimResult) -> Refusal:
     match result.verdict:
         case ClaimVerdict.BLOCKED:
             return Refusal(
-                "session", ErrorType.AUTH, "This user is blocked for now.", rule=RefusalRule.BLOCK, retry_after=wait
+                GateName.SESSION,
+                ErrorType.AUTH,
+                "This user is blocked for now.",
+                rule=RefusalRule.BLOCK,
+                retry_after=wait,
             )
         case ClaimVerdict.SWITCHED_OFF:
             message = switched_off(tool, result.reason)
-            return Refusal("availability", ErrorType.UNAVAILABLE, message, rule=RefusalRule.SWITCH, value=result.reason)
+            return Refusal(
+                GateName.AVAILABILITY, ErrorType.UNAVAILABLE, message, rule=RefusalRule.SWITCH, value=result.reason
+            )
         case ClaimVerdict.RATE_LIMITED:
             message = f'"{tool}" was called too often by this user.'
             return Refusal(
-                "rate", ErrorType.RATE_LIMIT, message, rule=RefusalRule.RATE_LIMIT, retry_after=wait, retryable=True
+                GateName.RATE,
+                ErrorType.RATE_LIMIT,
+                message,
+                rule=RefusalRule.RATE_LIMIT,
+                retry_after=wait,
+                retryable=True,
             )
         case ClaimVerdict.STALE_CONNECTION:
             return replaced_connection()
         case ClaimVerdict.INACTIVE:
-            return Refusal("session", ErrorType.SESSION_INACTIVE, "The session has ended.", rule=RefusalRule.ACTIVE)
+            return Refusal(
+                GateName.SESSION, ErrorType.SESSION_INACTIVE, "The session has ended.", rule=RefusalRule.ACTIVE
+            )
         case ClaimVerdict.NO_GRANT:
             return Refusal(
-                "confirmation",
+                GateName.CONFIRMATION,
                 ErrorType.CONFLICT,
                 "This approval was used, has expired, or was for something else.",
                 rule=RefusalRule.GRANT,
             )
         case _:
             message = "This key stands for another call."
-            return Refusal("ledger", ErrorType.CONFLICT, message, rule=result.verdict.value)
+            return Refusal(GateName.LEDGER, ErrorType.CONFLICT, message, rule=result.verdict.value)
 
 
 def _stored_intents(session: Session, intents: Sequence[Intent]) -> tuple[Block | None, Any]:

@@ -37,6 +37,7 @@ from handrail.runtime.execution import Execution
 from handrail.runtime.gates import admit, ask_host, give_back_budget, prepare
 from handrail.runtime.known_calls import Aliases, Entry, alias_of, args_digest, attach_id, call_id_of, key_of
 from handrail.runtime.ledger_lookup import LedgerLookup
+from handrail.runtime.policy import GateName
 from handrail.runtime.statistics import CallStatistics
 from handrail.runtime.turns import TurnRecord, pair_of
 from handrail.schema.strict_json import read_arguments
@@ -158,7 +159,7 @@ class Confirmations:
         session.holds[pair] = (asked, entry)
         entry.hold_id, entry.ledger_key, entry.kept = asked.hold_id, asked.ledger_key, True
         entry.wake()  # whoever waits gets the same request
-        if attempt.key.startswith("provider:"):
+        if attempt.has_stable_id:
             attach_id(attempt, entry)
         limit = plan.definition.rate_limit
         if limit is not None and plan.writes and limit.scope == "user":
@@ -178,7 +179,7 @@ class Confirmations:
         hold = await self._store.hold_by_id(entry.hold_id or "")
         if hold is None:
             message = "The request for a confirmation is no longer kept."
-            refusal = Refusal("confirmation", ErrorType.CONFLICT, message, rule=RefusalRule.EXPIRED)
+            refusal = Refusal(GateName.CONFIRMATION, ErrorType.CONFLICT, message, rule=RefusalRule.EXPIRED)
             return self._answers.refuse(attempt, refusal, free=True)
         if attempt.turn.from_before:
             take_ordinal_of(attempt.session, attempt.turn, hold)
@@ -191,7 +192,7 @@ class Confirmations:
             return self._answers.refuse(attempt, declined(hold.tool), free=True)
         failure = closed_answer(hold).error
         assert failure is not None
-        refusal = Refusal("confirmation", failure.type, failure.message, rule=hold.state.value)
+        refusal = Refusal(GateName.CONFIRMATION, failure.type, failure.message, rule=hold.state.value)
         return self._answers.refuse(attempt, refusal, free=True)
 
     async def answered_from(self, attempt: Attempt, hold: Hold, entry: Entry) -> ToolResponse | None:
@@ -242,7 +243,7 @@ class Confirmations:
 
     async def _same_hold(self, attempt: Attempt, hold: Hold, entry: Entry) -> None:
         """Another id for a call that is held, or was: it stands for the same request from now on."""
-        if attempt.key.startswith("provider:") and attempt.session.calls_by_id.get(attempt.key) is not entry:
+        if attempt.has_stable_id and attempt.session.calls_by_id.get(attempt.key) is not entry:
             attach_id(attempt, entry)
             key = hold.ledger_key if hold.state is HoldState.CONSUMED else None
             await self._aliases.add(attempt, key, hold.hold_id)
@@ -439,7 +440,7 @@ def readmit(session: Session, hold: Hold) -> Attempt | Refusal:
 
 
 def _superseded(message: str) -> Refusal:
-    return Refusal("confirmation", ErrorType.CONFLICT, message, rule=RefusalRule.SUPERSEDED)
+    return Refusal(GateName.CONFIRMATION, ErrorType.CONFLICT, message, rule=RefusalRule.SUPERSEDED)
 
 
 def request_of(hold: Hold) -> dict[str, Any]:

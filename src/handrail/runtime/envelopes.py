@@ -21,15 +21,23 @@ from handrail.contract.store import Hold, StoreUnavailable
 from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.gates import budget_left, give_back_budget
 from handrail.runtime.known_calls import Entry, call_id_of, key_of
-from handrail.runtime.policy import BUILT_IN_GATES
+from handrail.runtime.policy import GateName
 from handrail.runtime.statistics import CallStatistics
 
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
     from handrail.runtime.turns import TurnRecord
 
-_COUNTED_GATES = frozenset({"find", "parse", "replay", "session", "mode", "availability", "validate"})
-"""The gates of the first eight steps. Too many refusals by them, or by gates of the host, in a turn are a loop."""
+_UNCOUNTED_GATES = frozenset(GateName) - {
+    GateName.FIND,
+    GateName.PARSE,
+    GateName.REPLAY,
+    GateName.SESSION,
+    GateName.MODE,
+    GateName.AVAILABILITY,
+    GateName.VALIDATE,
+}
+"""All but those of the first eight steps. Too many refusals by those, or by gates of the host, in a turn are a loop."""
 _new = tuple.__new__
 
 
@@ -164,9 +172,9 @@ def _message(attempt: Attempt, refusal: Refusal) -> str:
     """What the model was told; without values, which messages about arguments quote, where some of them must not be shown."""
     redact = attempt.plan.redact
     repeated = refusal.rule is RefusalRule.REFUSALS
-    if redact is None or not (repeated or refusal.gate in ("parse", "validate")):
+    if redact is None or not (repeated or refusal.gate in (GateName.PARSE, GateName.VALIDATE)):
         return refusal.message
-    if refusal.gate == "validate" and redact(attempt.args) == attempt.args:
+    if refusal.gate is GateName.VALIDATE and redact(attempt.args) == attempt.args:
         return refusal.message
     where = [f"{one.get('pointer') or '/'} ({one.get('keyword') or one.get('code')})" for one in refusal.details[:5]]
     what = f"{refusal.value} calls of this turn" if repeated else "The arguments"
@@ -179,7 +187,7 @@ def _refusal_fields(refusal: Refusal, message: str | None = None) -> dict[str, A
     return {
         "ok": False,
         "errorType": refusal.type.value,
-        "gate": refusal.gate,
+        "gate": str(refusal.gate),
         "rule": str(refusal.rule),
         "value": refusal.value,
         "limit": refusal.limit,
@@ -212,7 +220,7 @@ class Answers:
         turn = attempt.turn
         turn.refused += 1
         attempt.session.counted(turn)  # refusals, and identical calls that are refused, count after a restart too
-        if not free and (refusal.gate in _COUNTED_GATES or refusal.gate not in BUILT_IN_GATES):
+        if not free and refusal.gate not in _UNCOUNTED_GATES:
             turn.refusals += 1
             if turn.refusals > attempt.session.policy.refusals:
                 refusal = _too_many_refusals(turn.refusals, attempt.session.policy.refusals, refusal)
@@ -266,7 +274,9 @@ class Answers:
         """The envelope of a call that may have run: it never runs again by itself."""
         keep_unknown(attempt, key)
         duration = milliseconds_since(attempt.started)
-        refusal = Refusal("ledger", ErrorType.CONFLICT, unknown_message(attempt.plan.tool_id), rule=RefusalRule.UNKNOWN)
+        refusal = Refusal(
+            GateName.LEDGER, ErrorType.CONFLICT, unknown_message(attempt.plan.tool_id), rule=RefusalRule.UNKNOWN
+        )
         self._trail.audit_refusal(attempt, refusal, duration)
         if self._usage is not None:
             self._usage.refused(attempt, refusal)
@@ -280,7 +290,12 @@ class Answers:
                 raise StartOver
             message = f'"{attempt.plan.tool_id}" is still running from an earlier request.'
             refusal = Refusal(
-                "replay", ErrorType.IN_PROGRESS, message, rule=RefusalRule.RUNNING, retry_after=1.0, retryable=True
+                GateName.REPLAY,
+                ErrorType.IN_PROGRESS,
+                message,
+                rule=RefusalRule.RUNNING,
+                retry_after=1.0,
+                retryable=True,
             )
             return self.refuse(attempt, refusal, free=True)
         first = known.call_id if known.call_id != attempt.call.call_id else None
@@ -410,7 +425,7 @@ def _is_empty(data: Any) -> bool:
 
 def _too_many_refusals(count: int, limit: int, last: Refusal) -> Refusal:
     return Refusal(
-        "loop",
+        GateName.LOOP,
         ErrorType.LOOP_DETECTED,
         f"{count} calls were refused in this turn; the last because: {last.message}",
         rule=RefusalRule.REFUSALS,
@@ -423,7 +438,7 @@ def _too_many_refusals(count: int, limit: int, last: Refusal) -> Refusal:
 def declined(tool: str) -> Refusal:
     message = f'A person has declined "{tool}" with these arguments.'
     return Refusal(
-        "confirmation",
+        GateName.CONFIRMATION,
         ErrorType.DECLINED,
         message,
         rule=RefusalRule.DECLINED,
@@ -462,13 +477,15 @@ def keep_unknown(attempt: Attempt, key: str) -> None:
 
 def running(tool: str) -> Refusal:
     message = f'"{tool}" is still running from an earlier request.'
-    return Refusal("ledger", ErrorType.IN_PROGRESS, message, rule=RefusalRule.RUNNING, retry_after=1.0, retryable=True)
+    return Refusal(
+        GateName.LEDGER, ErrorType.IN_PROGRESS, message, rule=RefusalRule.RUNNING, retry_after=1.0, retryable=True
+    )
 
 
 def not_recorded(tool: str, why: str) -> Refusal:
     message = f'"{tool}" did not run, because it could not be recorded; try again shortly.'
     return Refusal(
-        "ledger",
+        GateName.LEDGER,
         ErrorType.STORE_UNAVAILABLE,
         message,
         rule=RefusalRule.STORE,

@@ -26,7 +26,7 @@ from handrail.contract.gates import AskPerson, Gate, GatedCall, Refuse
 from handrail.runtime.call_attempt import Attempt, Check, Refusal, replaced_connection
 from handrail.runtime.hydrate import parse_call, validate_call
 from handrail.runtime.known_calls import loop_key
-from handrail.runtime.policy import BUILT_IN_GATES, ModePolicy, Policy
+from handrail.runtime.policy import RESERVED_GATES, GateName, ModePolicy, Policy
 from handrail.runtime.turns import TurnRecord, digest_of
 from handrail.schema.condition import compile_condition
 from handrail.schema.strict_json import canonical, read_arguments, trimmed
@@ -53,7 +53,7 @@ class ToolGate(Protocol):
 class SessionGate:
     """Step 4: the session is active, its connection current, the user not blocked, and signed in where the tool asks for it."""
 
-    name = "session"
+    name = GateName.SESSION
 
     def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check:
         wants_user = definition.requires_auth
@@ -61,12 +61,12 @@ class SessionGate:
         def check(attempt: Attempt) -> Refusal | None:
             session = attempt.session
             if not session.state.is_active:
-                return Refusal("session", ErrorType.SESSION_INACTIVE, "The session has ended.", rule="active")
+                return Refusal(GateName.SESSION, ErrorType.SESSION_INACTIVE, "The session has ended.", rule="active")
             core = session.core
             left = session.blocked_for() if core.blocks else 0.0
             if left:
                 return Refusal(
-                    "session",
+                    GateName.SESSION,
                     ErrorType.AUTH,
                     "This user is blocked for now.",
                     rule="block",
@@ -75,7 +75,11 @@ class SessionGate:
                 )
             if wants_user and session.user is None:
                 return Refusal(
-                    "session", ErrorType.AUTH, "The user must sign in first.", rule="requiresAuth", suggestion=_SIGN_IN
+                    GateName.SESSION,
+                    ErrorType.AUTH,
+                    "The user must sign in first.",
+                    rule="requiresAuth",
+                    suggestion=_SIGN_IN,
                 )
             connection, current = attempt.connection, session.connection
             if connection is not None and (
@@ -85,7 +89,7 @@ class SessionGate:
             newest = core.registry.generation
             if newest is not session.snapshot and session.is_outdated:
                 return Refusal(
-                    "session",
+                    GateName.SESSION,
                     ErrorType.CONFLICT,
                     "The tools were built again while this session was open; resume the session to go on with the new ones.",
                     rule="version",
@@ -106,7 +110,7 @@ _ANOTHER_WAY = "Do without it, and tell the user that this is not possible here.
 class ModeGate:
     """Step 5: the tool may be called in the session's mode."""
 
-    name = "mode"
+    name = GateName.MODE
 
     def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check | None:
         allowed = definition.allowed_modes
@@ -119,7 +123,7 @@ class ModeGate:
                 return None
             message = f'"{definition.tool_id}" cannot be called in {mode} mode; it is for {" and ".join(allowed)}.'
             return Refusal(
-                "mode",
+                GateName.MODE,
                 ErrorType.MODE_RESTRICTED,
                 message,
                 rule="allowedModes",
@@ -140,7 +144,7 @@ def switched_off(tool_id: str, reason: str | None) -> str:
 class AvailabilityGate:
     """Step 6: the tool is switched on, does not hang, has a schema if the policy wants one, and its condition is true."""
 
-    name = "availability"
+    name = GateName.AVAILABILITY
 
     def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check:
         tool_id = definition.tool_id
@@ -153,14 +157,18 @@ class AvailabilityGate:
             reason = core.switches.get(tool_id) if core.switches else None
             if reason is not None:
                 return Refusal(
-                    "availability", ErrorType.UNAVAILABLE, switched_off(tool_id, reason), rule="switch", value=reason
+                    GateName.AVAILABILITY,
+                    ErrorType.UNAVAILABLE,
+                    switched_off(tool_id, reason),
+                    rule="switch",
+                    value=reason,
                 )
             crowded = core.runner.crowded
             late = crowded.get(tool_id) if crowded else None
             if late is not None:
                 message = f'{late} calls of "{tool_id}" still run after their deadline; it takes no others until one has ended.'
                 return Refusal(
-                    "availability",
+                    GateName.AVAILABILITY,
                     ErrorType.UNAVAILABLE,
                     message,
                     rule="stragglers",
@@ -170,7 +178,9 @@ class AvailabilityGate:
                 )
             if refuse_always:
                 message = f'"{tool_id}" has no schema, and its calls are refused until it has one.'
-                return Refusal("availability", ErrorType.UNAVAILABLE, message, rule="noSchemaMode", value="refuse")
+                return Refusal(
+                    GateName.AVAILABILITY, ErrorType.UNAVAILABLE, message, rule="noSchemaMode", value="refuse"
+                )
             if condition is None:
                 return None
             try:
@@ -179,7 +189,7 @@ class AvailabilityGate:
                 # A condition that cannot be answered does not let anything pass.
                 message = f'"{tool_id}" is not available.'
                 return Refusal(
-                    "availability",
+                    GateName.AVAILABILITY,
                     ErrorType.UNAVAILABLE,
                     message,
                     rule="availability.condition",
@@ -190,7 +200,7 @@ class AvailabilityGate:
                 return None
             message = f'"{tool_id}" is not available in this situation.'
             return Refusal(
-                "availability",
+                GateName.AVAILABILITY,
                 ErrorType.UNAVAILABLE,
                 message,
                 rule="availability.condition",
@@ -238,7 +248,7 @@ def _within(value: Any, limit: Any) -> Any:
 class RateGate:
     """Step 10: the calls of a tool in any window of time are limited, per session or per user."""
 
-    name = "rate"
+    name = GateName.RATE
 
     def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check | None:
         limit = definition.rate_limit
@@ -251,7 +261,7 @@ class RateGate:
             if wait is None:
                 return None
             return Refusal(
-                "rate",
+                GateName.RATE,
                 ErrorType.RATE_LIMIT,
                 f'"{tool_id}" was called {limit.calls} times in {limit.window_ms / 1000:g} seconds, which is its limit.',
                 rule="rateLimit",
@@ -267,7 +277,7 @@ class RateGate:
 class LoopGate:
     """Step 11: the third identical call in a turn is refused, and a search that keeps coming back empty."""
 
-    name = "loop"
+    name = GateName.LOOP
 
     def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check:
         tool_id = definition.tool_id
@@ -285,7 +295,7 @@ class LoopGate:
                 seen += turn.earlier.get(digest_of(tool_id, attempt.loop_key), 0)
             if seen >= max_identical:
                 return Refusal(
-                    "loop",
+                    GateName.LOOP,
                     ErrorType.LOOP_DETECTED,
                     f'"{tool_id}" was called {seen} times with the same arguments in this turn.',
                     rule="identical",
@@ -295,7 +305,7 @@ class LoopGate:
                 )
             if retrieval and turn.empties.get(tool_id, 0) >= max_empty:
                 return Refusal(
-                    "loop",
+                    GateName.LOOP,
                     ErrorType.LOOP_DETECTED,
                     f'"{tool_id}" found nothing {turn.empties[tool_id]} times in this turn.',
                     rule="empty",
@@ -319,7 +329,7 @@ def give_back_loop_count(attempt: Attempt) -> None:
 class BudgetGate:
     """Step 12: what a turn may cost. A unit is taken before the handler starts, and given back if it does not."""
 
-    name = "budget"
+    name = GateName.BUDGET
 
     def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check:
         tool_id = definition.tool_id
@@ -368,7 +378,7 @@ def budget_left(limits: ModePolicy, turn: TurnRecord) -> dict[str, Any]:
 
 def _spent(tool_id: str, what: str, used: int, limit: int) -> Refusal:
     return Refusal(
-        "budget",
+        GateName.BUDGET,
         ErrorType.BUDGET_EXCEEDED,
         f'The {limit} {what} of this turn are used up, so "{tool_id}" did not run.',
         rule=what,
@@ -409,7 +419,7 @@ def checked_gates(gates: Sequence[Gate]) -> tuple[Gate, ...]:
             raise UsageError(
                 f'"{name}" cannot be the name of a gate; use small letters, digits and underscores, a letter first, at most 64.'
             )
-        if name in BUILT_IN_GATES:
+        if name in RESERVED_GATES:
             raise UsageError(f'Handrail has a gate or a step "{name}" itself; name yours otherwise.')
         if name in names:
             raise UsageError(f'There are two gates called "{name}"; each needs a name of its own.')
@@ -523,9 +533,9 @@ def _repair(attempt: Attempt, error: JsonError) -> Refusal | None:
         except JsonError as second:
             error = second
     details = ({"pointer": error.pointer, "code": error.code, "message": error.message},)
-    about_text = error.code == "invalid_json" and not error.message.startswith("Arguments")
-    message = f"The arguments are not valid JSON. {error.message}" if about_text else error.message
-    return Refusal("parse", ErrorType.VALIDATION, message, rule=error.code, details=details)
+    is_text = error.code == "invalid_json" and not error.is_json
+    message = f"The arguments are not valid JSON. {error.message}" if is_text else error.message
+    return Refusal(GateName.PARSE, ErrorType.VALIDATION, message, rule=error.code, details=details)
 
 
 def _take(attempt: Attempt, args: dict[str, Any]) -> None:
@@ -589,7 +599,9 @@ def _repair_values(attempt: Attempt, violations: list[Violation]) -> Refusal | N
     first = violations[0]
     message = " ".join(violation.message for violation in violations[:5])
     details = tuple(violation.to_dict() for violation in violations)
-    return Refusal("validate", ErrorType.VALIDATION, message, rule=first.keyword, value=first.pointer, details=details)
+    return Refusal(
+        GateName.VALIDATE, ErrorType.VALIDATION, message, rule=first.keyword, value=first.pointer, details=details
+    )
 
 
 def ask_host(attempt: Attempt) -> Refusal | None:

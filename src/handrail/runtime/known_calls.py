@@ -28,7 +28,7 @@ from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import UsageError
 from handrail.contract.intents import Intent
 from handrail.contract.ports import Clock
-from handrail.contract.store import Alias, Hold, Store, StoreUnavailable
+from handrail.contract.store import STABLE_ID, Alias, Hold, Store, StoreUnavailable
 from handrail.runtime.call_attempt import Attempt
 from handrail.schema.strict_json import canonical
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _new = tuple.__new__
 _LIKE_A_CONNECTION = re.compile(r"[0-9]*:")
-_KEY = re.compile(r"provider:(?::(?=[0-9]*:)|[0-9]+:)?(.*)", re.DOTALL)
+_KEY = re.compile(STABLE_ID + r"(?::(?=[0-9]*:)|[0-9]+:)?(.*)", re.DOTALL)
 _HELD_KEY = re.compile(r"message:[^:]*:(.*)", re.DOTALL)
 Settled = tuple[str, bytes, bool, ToolFailure | None, tuple[Intent, ...], Mapping[str, Any], bytes, float, int]
 """A call of a tool that does not write, as it is kept: its tool, its arguments as they came, whether it may be tried again, the
@@ -63,8 +63,9 @@ def id_key(call: Call, connection: int) -> str | None:
     if not call_id or not ((type(call_id) is str and call_id.isascii()) or is_text(call_id)):
         return None
     if scope == "connection":
-        return f"provider:{connection}:{call_id}"
-    return f"provider::{call_id}" if ":" in call_id and _LIKE_A_CONNECTION.match(call_id) else f"provider:{call_id}"
+        return f"{STABLE_ID}{connection}:{call_id}"
+    separator = ":" if ":" in call_id and _LIKE_A_CONNECTION.match(call_id) else ""
+    return f"{STABLE_ID}{separator}{call_id}"
 
 
 def id_of_key(key: str) -> str:
@@ -95,7 +96,7 @@ def call_id_of(hold: Hold) -> str | None:
 
 def key_of(hold: Hold) -> str:
     """The key of the call within its session."""
-    if hold.alias is not None and hold.alias.call_id.startswith("provider:"):
+    if hold.alias is not None and hold.alias.is_stable:
         return hold.alias.call_id
     return hash_key(hold.tool, hold.args.encode(), hold.turn)
 
@@ -299,7 +300,7 @@ class Aliases:
 
     async def remember(self, attempt: Attempt, entry: Entry) -> None:
         """The id of this call stands for that execution from now on."""
-        if not attempt.key.startswith("provider:") or entry.ledger_key is None:
+        if not attempt.has_stable_id or entry.ledger_key is None:
             return
         attach_id(attempt, entry)
         await self.add(attempt, entry.ledger_key, entry.hold_id)
@@ -330,7 +331,7 @@ class Aliases:
 def alias_of(attempt: Attempt, key: str | None, hold_id: str | None) -> Alias | None:
     """The id of a call with what it stands for, as the store keeps it; None if the id does not outlive its message."""
     name = attempt.key
-    if not name.startswith("provider:"):
+    if not attempt.has_stable_id:
         in_message = id_in_message(attempt.call)
         if in_message is None or hold_id is None:
             return None

@@ -23,6 +23,7 @@ from handrail.runtime.execution import Execution, Started
 from handrail.runtime.gates import admit, ask_host, charge, condition_wants_person, prepare, read
 from handrail.runtime.hydrate import unknown_tool
 from handrail.runtime.known_calls import Entry, args_digest, hash_key, id_in_message, id_key, known_by_id
+from handrail.runtime.policy import GateName
 from handrail.runtime.turns import TurnRecord
 from handrail.schema.strict_json import read_arguments
 
@@ -121,7 +122,7 @@ class Pipeline:
 
     def _refuse_name(self, session: Session, call: Call, started: float, turn: TurnRecord) -> ToolResponse:
         message = unknown_tool(call.name, session.plans.allowed)
-        refusal = Refusal("find", ErrorType.NOT_FOUND, message, rule="name", value=call.name)
+        refusal = Refusal(GateName.FIND, ErrorType.NOT_FOUND, message, rule="name", value=call.name)
         return self.answers.refuse_unplanned(session, call, refusal, started, turn=turn)
 
     async def _replay_by_id(self, attempt: Attempt) -> ToolResponse | None:
@@ -150,7 +151,11 @@ class Pipeline:
         if known.tool != attempt.plan.tool_id or known.raw_digest not in (raw, _digest_of(raw)):
             message = f'The call id "{attempt.call.call_id}" was used before for another call.'
             refusal = Refusal(
-                "replay", ErrorType.CONFLICT, message, rule=RefusalRule.CALL_ID_REUSED, value=attempt.call.call_id
+                GateName.REPLAY,
+                ErrorType.CONFLICT,
+                message,
+                rule=RefusalRule.CALL_ID_REUSED,
+                value=attempt.call.call_id,
             )
             return self.answers.refuse(attempt, refusal)
         try:
@@ -269,13 +274,15 @@ class Pipeline:
         if session.turn is None:
             await session.first_turn()
         message = f'The call id "{call.call_id}" was used for another call of the same message.'
-        refusal = Refusal("replay", ErrorType.CONFLICT, message, rule=RefusalRule.CALL_ID_REUSED, value=call.call_id)
+        refusal = Refusal(
+            GateName.REPLAY, ErrorType.CONFLICT, message, rule=RefusalRule.CALL_ID_REUSED, value=call.call_id
+        )
         return self.answers.refuse_unplanned(session, call, refusal, perf_counter())
 
     def _cancelled(self, session: Session, call: Call) -> ToolResponse:
         """The user interrupted while calls before this one ran."""
         message = "The call was cancelled before it started, because the user interrupted."
-        refusal = Refusal("interrupt", ErrorType.CANCELLED, message, rule="interrupt", retryable=True)
+        refusal = Refusal(GateName.INTERRUPT, ErrorType.CANCELLED, message, rule="interrupt", retryable=True)
         return self.answers.refuse_unplanned(session, call, refusal, perf_counter(), free=True)
 
     def digest(self, session: Session, plan: ToolPlan, call: Call) -> str | None:
@@ -296,7 +303,7 @@ def _own(attempt: Attempt) -> TurnRecord | None:
 
 def _may_pass_later(attempt: Attempt, answer: ToolResponse) -> bool:
     """Whether the same call, met by its content, runs again instead of being told this outcome."""
-    return answer.error is not None and answer.error.type in _PASSING and not attempt.key.startswith("provider:")
+    return answer.error is not None and answer.error.type in _PASSING and not attempt.has_stable_id
 
 
 def _ids_used_twice(calls: Sequence[Call]) -> set[int]:

@@ -5,20 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from enum import StrEnum
 from typing import Any
 
 from handrail.contract.errors import ConfigError
 
-OBSERVABLE = ("session", "mode", "availability", "rate", "loop", "budget")
-"""The gates that may be set to observe: they log what they would have refused. Never confirmation, validation or ledger."""
-BUILT_IN_GATES = frozenset(
-    {
-        *OBSERVABLE,
-        *("find", "parse", "replay", "validate", "clamp", "key", "confirm", "confirmation", "claim", "ledger"),
-        *("interrupt", "handler", "store", "host"),
-    }
+
+class GateName(StrEnum):
+    """The gates and steps of Handrail's own that refuse. A gate of the host has a name of its host's."""
+
+    FIND = "find"
+    PARSE = "parse"
+    REPLAY = "replay"
+    SESSION = "session"
+    MODE = "mode"
+    AVAILABILITY = "availability"
+    VALIDATE = "validate"
+    RATE = "rate"
+    LOOP = "loop"
+    BUDGET = "budget"
+    CONFIRMATION = "confirmation"
+    LEDGER = "ledger"
+    INTERRUPT = "interrupt"
+    HANDLER = "handler"
+
+
+OBSERVABLE = (
+    GateName.SESSION,
+    GateName.MODE,
+    GateName.AVAILABILITY,
+    GateName.RATE,
+    GateName.LOOP,
+    GateName.BUDGET,
 )
-"""Names that the audit gives to gates and steps of Handrail's own. A gate of the host has another."""
+"""The gates that may be set to observe: they log what they would have refused. Never confirmation, validation or ledger."""
+RESERVED_GATES = frozenset({*GateName, "clamp", "key", "confirm", "claim", "store", "host"})
+"""Names of gates and steps of Handrail's own, which no gate of the host may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +121,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         # Whether a name that is none of ours is a gate of the host, the runtime knows; see `check_observed`.
-        self._refuse_observed((self.observe & BUILT_IN_GATES) - set(OBSERVABLE), OBSERVABLE)
+        self._refuse_observed((self.observe & RESERVED_GATES) - set(OBSERVABLE), OBSERVABLE)
         for item in fields(self):
             _check(item.name, getattr(self, item.name), item.default)
         for name in ("text", "voice"):

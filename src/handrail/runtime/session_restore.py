@@ -16,7 +16,7 @@ async def restore(
 ) -> None:
     """Give a resumed session its calls by id, the ordinals of the calls that the model remembers, and its held calls."""
     await aliases.store_unstored()
-    stored = [alias for alias in await store.aliases(session.id) if alias.call_id.startswith("provider:")]
+    stored = [alias for alias in await store.aliases(session.id) if alias.is_stable]
     session.calls_by_id = CallIds()
     for alias in stored:
         entry = session.writes.get(alias.ledger_key) if alias.ledger_key is not None else None

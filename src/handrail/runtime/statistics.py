@@ -26,13 +26,13 @@ class CallStatistics:
 
     def refused(self, attempt: Attempt, refusal: Refusal) -> None:
         event = self._of(UsageKind.REFUSED, attempt)
-        self._note(event._replace(gate=refusal.gate, error_type=refusal.type.value, was_held=attempt.held))
+        self._note(event._replace(gate=str(refusal.gate), error_type=refusal.type.value, was_held=attempt.held))
 
     def refused_unplanned(self, session: Session, refusal: Refusal) -> None:
         """The name that the model gave is not kept: it may be anything."""
         turn = session.turn.number if session.turn is not None else 0
         event = UsageEvent(UsageKind.REFUSED, self._now(), session.id, session.tenant, turn)
-        self._note(event._replace(gate=refusal.gate, error_type=refusal.type.value))
+        self._note(event._replace(gate=str(refusal.gate), error_type=refusal.type.value))
 
     def held(self, attempt: Attempt) -> None:
         self._note(self._of(UsageKind.HELD, attempt))

@@ -96,7 +96,7 @@ class TracedAnswers(Answers):
         self._tracing = tracing
 
     def refuse(self, attempt: Attempt, refusal: Refusal, *, free: bool = False) -> ToolResponse:
-        self._tracing.refused_by(refusal.gate)
+        self._tracing.refused_by(str(refusal.gate))
         return super().refuse(attempt, refusal, free=free)
 
     def refuse_unplanned(
@@ -109,7 +109,7 @@ class TracedAnswers(Answers):
         free: bool = False,
         turn: TurnRecord | None = None,
     ) -> ToolResponse:
-        self._tracing.refused_by(refusal.gate)
+        self._tracing.refused_by(str(refusal.gate))
         return super().refuse_unplanned(session, call, refusal, started, free=free, turn=turn)
 
 

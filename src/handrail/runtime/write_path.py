@@ -63,7 +63,7 @@ class WritePath:
             attempt.digest = args_digest(plan.definition, attempt.args, attempt.canonical)
         attempt.write = Write(session.interruptions)
         # A read that a host's gate sends to a person has a key by its content already, which is no id.
-        by_id = attempt.key if attempt.key.startswith("provider:") else ""
+        by_id = attempt.key if attempt.has_stable_id else ""
         restored = session.calls_by_id.get(by_id) if by_id else None
         entry = Entry(plan.tool_id, attempt.raw_digest)
         entry.call_id, entry.started, entry.turn = attempt.call.call_id, attempt.started, attempt.turn.number
@@ -148,7 +148,7 @@ class WritePath:
         if answer is not None:
             return answer
         in_message = id_in_message(attempt.call)
-        own = in_message is not None or attempt.key.startswith("provider:")
+        own = in_message is not None or attempt.has_stable_id
         taken: Ordinals = turn.ordinals.setdefault(pair, {}) if own else {}
         name = (attempt.call.response_id, in_message) if in_message is not None else None
         # The same call under the same id again, where no id of the message says that this is a new message.

@@ -243,7 +243,7 @@ def parse_arguments(raw: object, *, max_bytes: int = MAX_ARGUMENT_BYTES, max_dep
         return value
     if value is None:
         return {}
-    raise JsonError("invalid_json", f"Arguments must be a JSON object, not {_NAMES[type(value)]}.")
+    raise JsonError("invalid_json", f"Arguments must be a JSON object, not {_NAMES[type(value)]}.", is_json=True)
 
 
 def parse_document(raw: bytes, *, max_bytes: int = MAX_DOCUMENT_BYTES) -> Any:
