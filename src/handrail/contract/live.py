@@ -73,7 +73,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveConfig:
-    """What a live session begins with. Only some providers can change the tools later: `LiveModel.changes_tools`."""
+    """What a live session begins with. Only some providers can change the tools in a session: `LiveModel.changes_tools`."""
 
     system: str = ""
     tools: Sequence[Mapping[str, Any]] = ()
@@ -324,7 +324,8 @@ class LiveConnection(Protocol):
         ...
 
     async def change_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> None:
-        """From now on these tools, with the instructions that speak of them. Nothing where the provider cannot do that."""
+        """From now on these tools, with the instructions that speak of them. Where the provider cannot change them in a session
+        (`LiveModel.changes_tools`), the connection is replaced for it at the next quiet moment."""
         ...
 
     def events(self) -> AsyncIterator[LiveEvent]:

@@ -178,7 +178,14 @@ class LiveLink:
         self._command(lambda: self._transport.truncate(played_ms))
 
     async def change_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> None:
-        self._command(lambda: self._transport.change_tools(system, tools))
+        """At once where the provider takes them in a session, else by a new connection at the next quiet moment."""
+        self._check_open()
+        # Not when it is sent: a connection that is made meanwhile is to be set up with them.
+        messages = self._transport.change_tools(system, tools)
+        if messages:
+            self._command(lambda: messages)
+        else:
+            await self.rotate()
 
     async def leave_out_results(self) -> None:
         """A provider that keeps every item is given a new conversation, at the next quiet moment, without them."""

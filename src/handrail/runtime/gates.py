@@ -95,6 +95,7 @@ class SessionGate:
                     rule="version",
                     value=session.snapshot.version,
                     limit=newest.version,
+                    suggestion=_NEWER_TOOLS,
                 )
             return None
 
@@ -103,6 +104,7 @@ class SessionGate:
 
 _IN_TEXT = "Tell the user that this is done in writing, and offer to end voice for it."
 _IN_VOICE = "Tell the user that this is done in a spoken conversation, and offer to begin one."
+_NEWER_TOOLS = "Tell the user to continue with the new tools on their screen; do not call a tool again before that."
 _SIGN_IN = "Ask the user to sign in; do not call it again before that."
 _ANOTHER_WAY = "Do without it, and tell the user that this is not possible here."
 

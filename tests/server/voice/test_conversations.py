@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.agents.voice.kit import obedient
-from tests.runtime.kit import until, writing
+from tests.runtime.kit import FOUND, reading, until, writing
 from tests.server.kit import TOOLS, ServerUnderTest, SessionClient
 from tests.server.voice.kit import VoiceClient, limits, on_the_line, ticket_for, voice_server
 
@@ -470,3 +470,26 @@ async def test_an_idle_conversation_says_goodbye(tmp_path):
     ):
         assert (await client.message("ended"))["reason"] == "idle"
         assert await client.closed() == 1000
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_a_spoken_conversation_takes_tools_that_were_built_again_with_a_click(tmp_path, name):
+    turns = [
+        Turn([Ask(call("look", q="a")), Say("It cannot be done now.")], hears="Look"),
+        Turn([Ask(call("look", q="b")), Say("There it is.")], hears="Look again"),
+    ]
+    async with voice_setup(name, tmp_path, turns) as here, here.enter() as client:
+        runtime, click = here.server.runtime, f"/api/sessions/{here.api.id}/tools"
+        here.server.tools.write({"look": (reading(version="1.1.0"), FOUND)})
+        here.server.tools.rebuild()
+        await runtime.take_registry(runtime.registry.read_again())
+        await here.speak(client)
+        await client.message("turn_done", turn=1)
+        assert (await client.message("tool_finished"))["error"]["type"] == "CONFLICT"
+        taken = await here.server.client.post(click, headers=here.api.headers)
+        assert (taken.status_code, taken.json()) == (200, {"version": runtime.registry.version})
+        await client.until(lambda one: one.of("state")[-1]["state"] == "listening")
+        await here.speak(client)
+        await client.message("turn_done", turn=2)
+        assert [one["ok"] for one in client.of("tool_finished")] == [False, True]
+        assert here.provider.outcomes[-1][1]["meta"]["toolVersion"] == "1.1.0"

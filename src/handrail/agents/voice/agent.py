@@ -14,8 +14,8 @@ from handrail.agents.offering import Offering, Picker
 from handrail.agents.policy import AgentPolicy
 from handrail.agents.prompts import Prompt, Prompts
 from handrail.agents.tool_use import ToolUse
-from handrail.agents.voice.following_offer import FollowingOffer
 from handrail.agents.voice.host_port import Abilities, VoiceError, VoiceListener, VoicePolicy
+from handrail.agents.voice.live_offer import LiveOffer
 from handrail.agents.voice.live_session import VoiceSession
 from handrail.agents.voice.spoken import Recogniser
 from handrail.contract.errors import HandrailError
@@ -104,8 +104,7 @@ class VoiceAgent:
             max_rounds=self.agent_policy.rounds + self.agent_policy.late_rounds,
             abilities=abilities or Abilities(),
             recogniser=self.recogniser,
-            unwraps_calls=prompt.through_call,
-            offer=self._following(session, conversation, connection, prompt),
+            offer=self._offer(session, conversation, connection, prompt),
         )
         voice.start()
         return voice
@@ -119,17 +118,13 @@ class VoiceAgent:
             message = "The session is still answering a message; wait for the answer, or cancel it."
             raise VoiceError(message, code="busy", retryable=True) from None
 
-    def _following(
+    def _offer(
         self, session: Session, conversation: Conversation, connection: LiveConnection, prompt: Prompt
-    ) -> FollowingOffer | None:
-        """Where tools are left out and the provider can change them; None costs a conversation nothing."""
-        if not prompt.left_out or not self.model.changes_tools:
-            return None
-
+    ) -> LiveOffer:
         async def choose(words: str, kept: Sequence[str]) -> Prompt:
             return (await self._prompt(session, conversation, words, kept))[0]
 
-        return FollowingOffer(choose, conversation, connection, prompt)
+        return LiveOffer(choose, conversation, connection, prompt, can_follow=self.model.changes_tools)
 
     async def _connect(self, session: Session, conversation: Conversation) -> tuple[LiveConnection, Prompt]:
         asked = [message.text for message in conversation.messages[-12:] if isinstance(message, UserMessage)]

@@ -201,6 +201,13 @@ class SpokenConversation(Protocol):
         """The user pressed stop."""
         ...
 
+    async def take_newest_tools(self) -> None:
+        """The session continues with the tools as they are now, between two turns; returns when it does, or when it is over.
+
+        `StoreUnavailable` if that cannot be stored.
+        """
+        ...
+
     def take(self, event: SessionEvent) -> bool:
         """Something that the session reports; the listener hears of it in turn.
 

@@ -25,7 +25,6 @@ from handrail.agents.offering import unwrapped_call
 from handrail.agents.text import checked_input
 from handrail.agents.unacknowledged_writes import UnacknowledgedWrite, writes
 from handrail.agents.voice.confirmation_decisions import ConfirmationDecisions
-from handrail.agents.voice.following_offer import FollowingOffer
 from handrail.agents.voice.host_phrases import is_said
 from handrail.agents.voice.host_port import (
     Abilities,
@@ -36,6 +35,7 @@ from handrail.agents.voice.host_port import (
     VoicePolicy,
     taken_over,
 )
+from handrail.agents.voice.live_offer import LiveOffer
 from handrail.agents.voice.response_spans import ResponseSpans
 from handrail.agents.voice.spoken import Recogniser
 from handrail.agents.voice.state.events_and_effects import (
@@ -55,6 +55,7 @@ from handrail.agents.voice.state.events_and_effects import (
     InterruptCalls,
     InterruptModel,
     ModelToldLate,
+    NewestToolsWanted,
     Ordered,
     RecogniseAnswer,
     RecordDecision,
@@ -71,6 +72,7 @@ from handrail.agents.voice.state.events_and_effects import (
     Started,
     StopPressed,
     StoreTurn,
+    TakeNewestTools,
     TellClient,
     TellModel,
     TellModelLate,
@@ -128,12 +130,9 @@ class VoiceSession:
         policy: VoicePolicy,
         max_rounds: int,
         abilities: Abilities,
+        offer: LiveOffer,
         recogniser: Recogniser | None = None,
-        unwraps_calls: bool = False,
-        offer: FollowingOffer | None = None,
     ) -> None:
-        self._unwraps_calls = unwraps_calls
-        """Whether the model may call tools by `call_tool`."""
         self._offer = offer
         self._loop = asyncio.get_running_loop()
         self._runtime = runtime
@@ -144,6 +143,8 @@ class VoiceSession:
         self._recogniser = recogniser
         self.connection = connection
         self.ending: asyncio.Future[Ending] = self._loop.create_future()
+        self._renewed: asyncio.Future[None] = self._loop.create_future()
+        """Done when the session has taken the newest tools that somebody wanted for it last."""
         self.session = session
         self._attached_as = session.connection
         """The session's connection that the model's stream belongs to; calls of an older one are refused."""
@@ -315,6 +316,15 @@ class VoiceSession:
         self._report(SessionNews(event, self._runtime.clock.time()))
         return event.type == "envelope"
 
+    async def take_newest_tools(self) -> None:
+        if self._renewed.done():
+            self._renewed = self._loop.create_future()
+        renewed = self._renewed
+        self._report(NewestToolsWanted())
+        await asyncio.wait((renewed, self.ending), return_when=asyncio.FIRST_COMPLETED)
+        if renewed.done():
+            renewed.result()
+
     async def end(self, reason: str = "user_requested") -> None:
         self._report(EndWanted(Ending(reason=reason)))
         await asyncio.shield(self.ending)
@@ -341,18 +351,21 @@ class VoiceSession:
 
     def _with_own_names(self, event: LiveEvent) -> LiveEvent:
         """Calls under the names of their tools. What the user said is also heard by the offer of tools."""
-        if self._unwraps_calls and isinstance(event, CallsMade):
+        if isinstance(event, CallsMade) and self._offer.through_call:
             return CallsMade(tuple(map(unwrapped_call, event.calls)))
         if isinstance(event, Usage):
             self._count_context(event)
-        elif self._offer is not None and isinstance(event, InputTranscript) and event.final:
-            self._spawn(self._follow(self._offer, event.whole))
+        elif isinstance(event, InputTranscript) and event.final and self._offer.follows:
+            self._spawn(self._follow(event.whole))
         return event
 
     def _count_context(self, usage: Usage) -> None:
         watch = self._conversation.context
         if watch is None or not usage.input_tokens:
             return
+        watch.window = watch.window or getattr(
+            self._model, "context_window", None
+        )  # a model may know it since it answered
         was_alarmed = watch.is_alarmed
         alarm = watch.used(0, usage)
         if alarm is None:
@@ -365,9 +378,9 @@ class VoiceSession:
         with suppress(LiveError):  # the live session reports its own end
             await self.connection.leave_out_results()
 
-    async def _follow(self, offer: FollowingOffer, words: str) -> None:
+    async def _follow(self, words: str) -> None:
         try:
-            await offer.follow(words)
+            await self._offer.follow(words)
         except LiveError:
             pass  # the live session reports its own end
         except Exception as error:  # noqa: BLE001  # the tools that it has are better than none
@@ -455,8 +468,8 @@ class VoiceSession:
             case SendUserText(text, clears_pending):
                 # Before it is sent: the answer may begin while this still waits.
                 self._report(UserTextSending())
-                if self._offer is not None:
-                    await self._follow(self._offer, text)
+                if self._offer.follows:
+                    await self._follow(text)
                 await connection.send_text(text)
                 if clears_pending:
                     session.state.set("pendingMessage", None)
@@ -479,6 +492,8 @@ class VoiceSession:
                 await connection.send_envelopes(answers, scheduling="silent")
             case ResumeSession(restored):
                 await self._resume_session(restored)
+            case TakeNewestTools():
+                await self._take_newest_tools()
             case RecordWithdrawnEnd(intent):
                 await self._record_withdrawn_end(intent)
             case _:
@@ -520,6 +535,21 @@ class VoiceSession:
                 else:  # another process has had it meanwhile
                     self._report(EndWanted(taken_over()))
                 return
+
+    async def _take_newest_tools(self) -> None:
+        renewed, before = self._renewed, self.session.snapshot
+        try:
+            # The model's own connection is the same, and knows its calls: there is none that it could make again unknowingly.
+            await self._resume_session(())
+        except StoreUnavailable as error:
+            if not renewed.done():
+                renewed.set_exception(error)
+                renewed.exception()  # whoever wanted it may have stopped to wait
+            return
+        if self.session.snapshot is not before and not self.is_over:
+            await self._offer.renew()
+        if not renewed.done():
+            renewed.set_result(None)
 
     # ------------------------------------------------------------------------------------------- the local recogniser
 
@@ -628,7 +658,7 @@ class ToolCalls:
         attached_as: Callable[[], int],
         connection_number: Callable[[], int],
         is_over: Callable[[], bool],
-        offer: FollowingOffer | None = None,
+        offer: LiveOffer,
     ) -> None:
         self._offer = offer
         self._session = session
@@ -746,7 +776,7 @@ class ToolCalls:
         """To the model; if there is none any more, to whoever continues the session."""
         if not self._is_over():
             try:
-                if self._offer is not None:
+                if self._offer.follows:
                     await self._offer.found(answers)
                 await self._connection.send_envelopes(
                     answers, scheduling="silent" if batch.interrupted else "when_idle"

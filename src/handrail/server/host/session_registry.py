@@ -557,11 +557,11 @@ class SessionRegistry:
 
     async def take_newest_tools(self, hosted: HostedSession) -> str:
         """Resume a conversation, which pins it to the newest tools; their version."""
-        if hosted.current is not None or hosted.voice is not None:
-            raise SessionRefused(
-                RefusalReason.BUSY, "The conversation is busy; try again when it has answered.", retry_after=1
-            )
         try:
+            if hosted.voice is not None and await hosted.voice.take_newest_tools():
+                return hosted.session.snapshot.version
+            if hosted.current is not None:
+                raise busy("The conversation is busy; try again when it has answered.")
             session = await self.runtime.resume_session(hosted.id, token=hosted.session.token)
         except StoreUnavailable:
             raise store_away() from None

@@ -308,6 +308,19 @@ class ConversationHost:
         await self.voice.interrupt()
         return True
 
+    async def take_newest_tools(self) -> bool:
+        """Have the conversation continue with the newest tools, between two of its turns. False: there is none after all."""
+        await asyncio.shield(self.begun)
+        voice = self.voice
+        if voice is None:
+            return False
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                await voice.take_newest_tools()
+        except TimeoutError:
+            raise busy("The conversation is busy; it takes the new tools when it has answered.") from None
+        return not voice.is_over
+
     def _turn(self) -> int:
         session = self.hosted.session
         return session.turn.number if session.turn is not None else 0

@@ -82,6 +82,11 @@ class SpeechContinued:
 
 
 @dataclass(frozen=True, slots=True)
+class NewestToolsWanted:
+    """The tools were built again, and the user wants to continue with them."""
+
+
+@dataclass(frozen=True, slots=True)
 class SoundPlayed:
     item: int
     ms: int
@@ -232,6 +237,7 @@ Event: TypeAlias = (
     | UserTextReceived
     | ClientSpeech
     | StopPressed
+    | NewestToolsWanted
     | SpeechContinued
     | SoundPlayed
     | SoundLost
@@ -366,6 +372,11 @@ class ResumeSession:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeNewestTools:
+    """Pin the session to the newest tools, and declare them to the model."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordWithdrawnEnd:
     """Store that an end which a tool had asked for was taken back."""
 
@@ -384,6 +395,7 @@ Ordered: TypeAlias = (
     | StartCalls
     | RefuseCalls
     | ResumeSession
+    | TakeNewestTools
     | RecordWithdrawnEnd
 )
 Effect: TypeAlias = TellClient | RecogniseAnswer | RecordDecision | EndSession | Ordered

@@ -29,6 +29,7 @@ from handrail.agents.voice.state.events_and_effects import (
     ResumeSession,
     SendUserText,
     StartCalls,
+    TakeNewestTools,
     TellClient,
     TellModel,
     TellModelLate,
@@ -149,6 +150,8 @@ class ConversationReducer:
         """The model's answer was broken off because the host had something to be said."""
         self._awaits_late_answer = False
         """The model was told something that it should speak about, and has not ended a turn since."""
+        self._wants_newest_tools = False
+        """They are taken as soon as nobody speaks and nothing runs."""
         self._activity: ConversationActivity | None = None
         self._moved_at = 0.0
         """When anything happened last."""
@@ -161,6 +164,7 @@ class ConversationReducer:
             happened.UserTextReceived: self._user_text,
             happened.ClientSpeech: self._client_speech,
             happened.StopPressed: lambda _: self._cut_in(stop_model=True),
+            happened.NewestToolsWanted: self._newest_tools_wanted,
             happened.SpeechContinued: lambda _: self.confirmation.speech_continued(),
             happened.SoundPlayed: lambda event: self.playback.played(event.item, event.ms, event.done),
             happened.SoundLost: lambda event: self.playback.lost(event.item),
@@ -513,6 +517,10 @@ class ConversationReducer:
             case _:
                 pass
 
+    def _newest_tools_wanted(self, _: happened.NewestToolsWanted) -> None:
+        self._wants_newest_tools = True
+        self._moved()
+
     def _session_resumed(self, event: happened.SessionResumed) -> None:
         self.turns.connection = event.connection
 
@@ -611,6 +619,9 @@ class ConversationReducer:
             activity = ConversationActivity.WORKING
         else:
             activity = ConversationActivity.THINKING if self.is_generating else ConversationActivity.LISTENING
+        if self._wants_newest_tools and activity is ConversationActivity.LISTENING:
+            self._wants_newest_tools = False
+            self._effects.append(TakeNewestTools())
         if activity is self._activity:
             return
         self._activity = activity

@@ -11,6 +11,7 @@ ended and speech was heard since; speech is known from its transcript, which may
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from handrail.contract.call import Call, IdScope
@@ -72,12 +73,7 @@ class GeminiLiveTransport:
         self.counters = counters or LiveCounters()
         self._model = model
         self._family = family_of(model)
-        self._config = config
-        self._background = {
-            str(tool.get("name"))
-            for tool in messages.setup(model, config)["setup"].get("tools", [{}])[0].get("functionDeclarations", ())
-            if tool["behavior"] == "NON_BLOCKING"
-        }
+        self._configure(config)
         self._said = SpokenHistory(config.history)
         self._handle: str | None = None
         self._handle_mark = 0
@@ -102,6 +98,16 @@ class GeminiLiveTransport:
             "voiceActivityDetectionSignal": lambda _: [],
         }
         self._forget_connection()
+
+    def _configure(self, config: LiveConfig) -> None:
+        self._config = config
+        self._background = {
+            str(tool.get("name"))
+            for tool in messages.setup(self._model, config)["setup"]
+            .get("tools", [{}])[0]
+            .get("functionDeclarations", ())
+            if tool["behavior"] == "NON_BLOCKING"
+        }
 
     def _forget_connection(self) -> None:
         self._open: dict[str, Call] = {}
@@ -503,7 +509,8 @@ class GeminiLiveTransport:
         return []
 
     def change_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> list[Message]:
-        """A session of this provider keeps the tools that it was set up with."""
+        """A connection of this provider keeps the tools that it was set up with; the next one has these, resumed or not."""
+        self._configure(replace(self._config, system=system, tools=tools))
         return []
 
     def leave_out_results(self) -> bool:
