@@ -81,6 +81,7 @@ async def test_a_call_is_a_span_under_its_turn_with_the_attributes_of_the_conven
             "gen_ai.tool.call.id": "c1",
             "gen_ai.tool.description": description,
             "gen_ai.conversation.id": session.id,
+            "handrail.tool.version": "1.0.0",
             "handrail.turn": 1,
             "handrail.connection": 1,
             "handrail.mode": "text",
@@ -106,6 +107,7 @@ async def test_a_refused_call_has_its_gate_and_a_made_up_name_stays_out(make_too
         assert wrong.status.code == wrong.status.STATUS_CODE_ERROR
         assert unknown.name == "execute_tool (unknown)"
         assert facts(unknown)["handrail.gate"] == "find"
+        assert "handrail.tool.version" not in facts(unknown)
         assert facts(failed)["error.type"] == "INTERNAL"
         sent = b"".join(span.SerializeToString() for span in receiver.spans)
         assert b"0123" not in sent
@@ -201,6 +203,7 @@ async def test_what_the_environment_names_is_sent_and_the_durations_are_a_histog
     assert durations.unit == "s"
     counted = {facts(point).get("error.type"): point.count for point in durations.histogram.data_points}
     assert counted == {None: 1, "VALIDATION": 1}
+    assert {facts(point).get("handrail.tool.version") for point in durations.histogram.data_points} == {"1.0.0"}
     told = {
         one.name: (one.sum if one.HasField("sum") else one.gauge).data_points
         for one in receiver.metrics

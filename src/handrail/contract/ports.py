@@ -213,6 +213,7 @@ class CallFacts(NamedTuple):
     tool: str
     is_known: bool
     """False where no tool has that name: a name that a model made up may hold anything."""
+    version: str | None
     description: str | None
     call_id: str | None
     session_id: str

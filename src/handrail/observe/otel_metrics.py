@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 Numbers: TypeAlias = Mapping[str, Any]
 Values: TypeAlias = Iterable[tuple[float, Mapping[str, str]]]
+TOOL_VERSION = "handrail.tool.version"
 _FRESH_SECONDS = 1.0
 """An SDK reads all instruments one after the other: the numbers of one such round are read once."""
 
@@ -59,7 +60,7 @@ def _one(section: str, name: str) -> Callable[[Numbers], Values]:
 
 def _labels(name: str) -> Mapping[str, str]:
     tool, _, version = name.partition("@")
-    return {"gen_ai.tool.name": tool, **({"handrail.tool.version": version} if version else {})}
+    return {"gen_ai.tool.name": tool, **({TOOL_VERSION: version} if version else {})}
 
 
 INSTRUMENTS = (

@@ -16,7 +16,7 @@ from typing import Any
 
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.ports import CallFacts, ChatOutcome
-from handrail.observe.otel_metrics import MetricSource, observe
+from handrail.observe.otel_metrics import TOOL_VERSION, MetricSource, observe
 
 _SCOPE = "handrail"
 _LOG = logging.getLogger("handrail.tracing")
@@ -76,13 +76,14 @@ class Tracing:
             "gen_ai.tool.call.id": facts.call_id,
             "gen_ai.tool.description": facts.description,
             "gen_ai.conversation.id": facts.session_id,
+            TOOL_VERSION: facts.version,
             "handrail.turn": facts.turn,
             "handrail.connection": facts.connection,
             "handrail.mode": facts.mode,
             "handrail.provider": facts.provider,
         }
         started = facts.clock()
-        span = ToolSpan(name, self._error)
+        span = ToolSpan(name, facts.version, self._error)
         with self._tracer.start_as_current_span(
             f"execute_tool {name}",
             context=None if parent is None else self._trace.set_span_in_context(parent),
@@ -154,9 +155,11 @@ class ToolSpan:
 
     __slots__ = ("_error", "measured", "span")
 
-    def __init__(self, tool: str, error: Any) -> None:
+    def __init__(self, tool: str, version: str | None, error: Any) -> None:
         self.span: Any = None
         self.measured: dict[str, str] = {"gen_ai.tool.name": tool}
+        if version is not None:
+            self.measured[TOOL_VERSION] = version
         self._error = error
 
     def settle(self, answer: ToolResponse) -> None:

@@ -117,6 +117,7 @@ def _facts(session: Session, turn: TurnRecord, call: Call, plan: ToolPlan | None
     return CallFacts(
         tool=call.name if plan is not None else "",
         is_known=plan is not None,
+        version=plan.version if plan is not None else None,
         description=plan.definition.description if plan is not None else None,
         call_id=call.call_id,
         session_id=session.id,
