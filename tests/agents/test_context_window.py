@@ -8,10 +8,12 @@ from tests.agents.inventions import Invented, desk
 from handrail import Call
 from handrail.agents import AgentPolicy
 from handrail.agents.conversation import Conversation
+from handrail.clients import open_model
 from handrail.contract.model import ToolMessage, Usage, UserMessage
 from handrail.providers.catalogue import own_providers
 from handrail.providers.context_windows import WINDOWS, context_window
 from handrail.testing import PlayedModel
+from handrail.testing.servers import OllamaServer, Reply
 
 LONG = Invented("read_page", "retrieval", "Reads a page.", body="return {'ok': True, 'data': {'page': 'x' * 2_000}}")
 
@@ -43,6 +45,16 @@ def words(request):
         ("openai-chat", "ft:gpt-4.1-mini:acme:support:abc123", 1_047_576),
         ("gemini", "gemini-flash-latest", 1_048_576),
         ("gemini", "gemini-flash-lite-latest", 1_048_576),
+        ("gemini", "gemini-3-pro-preview", 1_048_576),
+        ("gemini", "gemini-3.1-pro-preview", 1_048_576),
+        ("gemini", "gemini-3-pro-image-preview", 65_536),
+        ("anthropic", "claude-3-5-haiku-latest", 200_000),
+        ("openai-chat", "gpt-5.2", 400_000),
+        ("openai-chat", "gpt-5.99", None),
+        ("openai-chat", "gpt-4.5-preview", None),
+        ("openai-chat", "o10", None),
+        ("gemini", "gemini-9-pro", None),
+        ("anthropic", "claude-sonnet-9", None),
         ("ollama", "qwen3", None),
         ("openai-chat", "a-model-of-my-own", None),
         ("nobody", "gpt-4o", None),
@@ -59,10 +71,51 @@ def test_a_window_that_is_not_known_is_said_once(caplog):
     assert "set `context_window` in [agent] or [voice]" in said
 
 
-def test_every_vendor_that_sells_models_is_in_the_table_with_a_source():
-    hosted = {one.name for one in own_providers().values() if one.client is not None and one.client.needs_key}
-    assert hosted <= {name for row in WINDOWS for name in row.providers}
+def test_every_provider_with_models_is_in_the_table_with_a_source_or_asks_its_server():
+    with_models = {one.name for one in own_providers().values() if one.client is not None}
+    assert with_models - {name for row in WINDOWS for name in row.providers} == {"ollama"}
     assert all(row.source.startswith("https://") for row in WINDOWS)
+
+
+@pytest.mark.parametrize(
+    ("server", "first", "then"),
+    [
+        ({"context": 40_960}, 40_960, 40_960),
+        ({"context": 40_960, "num_ctx": 8_192}, 8_192, 8_192),
+        ({"context": 4_096, "num_ctx": 8_192}, 4_096, 4_096),
+        ({"context": 40_960, "loaded": 4_096}, 40_960, 4_096),
+        ({"loaded": 4_096}, None, 4_096),
+        ({}, None, None),
+    ],
+)
+async def test_the_window_of_an_ollama_s_model_is_what_the_server_says_of_it(server, first, then, caplog):
+    replies = [Reply("One.", usage=(850, 20)), Reply("Two.", usage=(3_900, 20)), Reply("Three.", usage=(3_950, 20))]
+    async with OllamaServer(replies, api_key="", models={"mine": ["tools"]}, **server) as ollama:
+        model = open_model("ollama:mine", environment={}, base_url=ollama.base_url)
+        try:
+            async with desk(LONG, model=model) as here:
+                await here.say("Hello")
+                assert model.context_window == first
+                await here.say("And?")
+                assert model.context_window == then
+                full = {"usedTokens": 3_920, "windowTokens": 4_096}
+                assert here.told("usage")[0].get("context") == (full if then == 4_096 else None)
+                await here.say("And now?")
+        finally:
+            await model.close()
+    assert [request.path for request in ollama.lookups] == ["/api/show", "/api/ps"]
+    assert ("is not known" in caplog.text) is (then is None)
+
+
+async def test_an_ollama_that_says_nothing_of_a_model_answers_all_the_same():
+    async with OllamaServer([Reply("One."), Reply("Two.")], api_key="") as ollama:  # it does not even have it, it says
+        model = open_model("ollama:qwen3", environment={}, base_url=ollama.base_url)
+        try:
+            async with desk(LONG, model=model) as here:
+                assert (await here.say("Hello"), await here.say("And?")) == ("One.", "Two.")
+                assert model.context_window is None
+        finally:
+            await model.close()
 
 
 async def test_the_provider_s_own_count_is_the_peak_and_beyond_nine_tenths_it_is_told_once(caplog):

@@ -24,7 +24,7 @@ async def test_the_model_that_was_pulled_last_and_can_call_tools_is_taken():
         assert (ollama.model, ollama.address, ollama.usable) == ("new", server.base_url, True)
         again = await found(server, server.base_url.removeprefix("http://").replace("127.0.0.1", "0.0.0.0"))
         assert again == ollama
-    assert {request.path for request in server.requests} == {"/api/tags", "/api/show"}
+    assert {request.path for request in server.lookups} == {"/api/tags", "/api/show"}
 
 
 async def test_an_ollama_without_such_a_model_is_found_too():

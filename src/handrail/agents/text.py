@@ -333,7 +333,8 @@ class Loop:
             if not may_pass or attempt == policy.model_retries:
                 break
             await self._agent.runtime.clock.sleep(_RETRY_SECONDS)
-        alarm = watch.used(fixed + history, asked.usage)
+        # Some models know their window once they have answered.
+        alarm = self._watch().used(fixed + history, asked.usage)
         usage = {"inputTokens": asked.usage.input_tokens, "outputTokens": asked.usage.output_tokens}
         self._spent = {name: self._spent[name] + spent for name, spent in usage.items()}
         shortened = {"leftOut": left_out} if left_out else {}

@@ -1,9 +1,10 @@
 """How many tokens fit into one request of a model, by provider and name. The one table of it; [Models](docs/models.md) shows it.
 
-A row counts for every model whose name begins with its prefix, the longest prefix first; an empty one for every other model of
-the provider. A model that is not here has no known window, and the log says so once: nothing is measured by a guess.
-`context_window` in `[agent]` and `[voice]` overrides the table, and has to be used for a server that gives a model less room
-than it has, as Ollama does by default.
+A row counts for the model of its name and for those of this name with something after a hyphen, as a date or a size; the longest
+name first. A row without a name counts for every model of the provider. The next generation, `gpt-5.9` beside `gpt-5`, is another
+model: what is not here has no known window, and the log says so once, because nothing is measured by a guess. `context_window` in
+`[agent]` and `[voice]` overrides the table, and has to be used for a server that gives a model less room than it has. Ollama says
+itself how much that is (`handrail.providers.ollama.client`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ANTHROPIC = "https://platform.claude.com/docs/en/build-with-claude/context-windo
 
 class WindowRow(NamedTuple):
     providers: tuple[str, ...]
-    prefix: str
+    name: str
     tokens: int
     source: str
 
@@ -31,12 +32,15 @@ class WindowRow(NamedTuple):
 _CHAT = ("openai-chat", "openai-responses")
 WINDOWS: tuple[WindowRow, ...] = (
     WindowRow(_CHAT, "gpt-5", 400_000, OPENAI),
+    WindowRow(_CHAT, "gpt-5.1", 400_000, OPENAI),
+    WindowRow(_CHAT, "gpt-5.2", 400_000, OPENAI),
     WindowRow(_CHAT, "gpt-5-chat", 128_000, OPENAI),
     WindowRow(_CHAT, "gpt-4.1", 1_047_576, OPENAI),
     WindowRow(_CHAT, "gpt-4o", 128_000, OPENAI),
     WindowRow(_CHAT, "gpt-4-turbo", 128_000, OPENAI),
     WindowRow(_CHAT, "gpt-4-1106", 128_000, OPENAI),
     WindowRow(_CHAT, "gpt-4-0125", 128_000, OPENAI),
+    WindowRow(_CHAT, "gpt-4-32k", 32_768, OPENAI),
     WindowRow(_CHAT, "gpt-4", 8_192, OPENAI),
     WindowRow(_CHAT, "gpt-3.5-turbo", 16_385, OPENAI),
     WindowRow(_CHAT, "o1", 200_000, OPENAI),
@@ -50,12 +54,22 @@ WINDOWS: tuple[WindowRow, ...] = (
     WindowRow(("openai-realtime",), "gpt-4o-mini-realtime", 16_000, OPENAI),
     WindowRow(("gemini",), "gemini-flash", 1_048_576, GOOGLE),
     WindowRow(("gemini",), "gemini-pro-latest", 1_048_576, GOOGLE),
-    WindowRow(("gemini",), "gemini-3", 1_048_576, GOOGLE),
-    WindowRow(("gemini",), "gemini-2", 1_048_576, GOOGLE),
+    WindowRow(("gemini",), "gemini-3.1-pro", 1_048_576, GOOGLE),
+    WindowRow(("gemini",), "gemini-3.1-flash", 1_048_576, GOOGLE),
+    WindowRow(("gemini",), "gemini-3-pro", 1_048_576, GOOGLE),
+    WindowRow(("gemini",), "gemini-3-pro-image", 65_536, GOOGLE),
+    WindowRow(("gemini",), "gemini-3-flash", 1_048_576, GOOGLE),
+    WindowRow(("gemini",), "gemini-2.5-pro", 1_048_576, GOOGLE),
+    WindowRow(("gemini",), "gemini-2.5-flash", 1_048_576, GOOGLE),
+    WindowRow(("gemini",), "gemini-2.5-flash-image", 65_536, GOOGLE),
+    WindowRow(("gemini",), "gemini-2.0-flash", 1_048_576, GOOGLE),
     WindowRow(("gemini",), "gemini-1.5-pro", 2_097_152, GOOGLE),
     WindowRow(("gemini",), "gemini-1.5-flash", 1_048_576, GOOGLE),
     WindowRow(("gemini-live",), "", 128_000, "https://firebase.google.com/docs/ai-logic/live-api/sessions"),
-    WindowRow(("anthropic",), "claude-", 200_000, ANTHROPIC),
+    WindowRow(("anthropic",), "claude-opus-4", 200_000, ANTHROPIC),
+    WindowRow(("anthropic",), "claude-sonnet-4", 200_000, ANTHROPIC),
+    WindowRow(("anthropic",), "claude-haiku-4", 200_000, ANTHROPIC),
+    WindowRow(("anthropic",), "claude-3", 200_000, ANTHROPIC),
 )
 
 
@@ -70,11 +84,15 @@ def context_window(provider: str, model: str) -> int | None:
         "ft:"
     ):  # a model of one's own has the room of the one that it was made of: ft:MODEL:OWNER:NAME:ID
         bare = bare.split(":")[1]
-    fitting = [row for row in WINDOWS if name in row.providers and bare.startswith(row.prefix)]
+    fitting = [row for row in WINDOWS if name in row.providers and _names(row.name, bare)]
     if not fitting:
         say_unknown(provider, model)
         return None
-    return max(fitting, key=lambda row: len(row.prefix)).tokens
+    return max(fitting, key=lambda row: len(row.name)).tokens
+
+
+def _names(name: str, model: str) -> bool:
+    return not name or model == name or model.startswith(f"{name}-")
 
 
 @cache

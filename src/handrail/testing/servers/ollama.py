@@ -1,7 +1,8 @@
 """A local server that speaks Ollama's chat. `ids=False`: no ids of calls and no exact times, as with old servers.
 
 `models` are those that it says it has, by name, the last one pulled last: each with what it can do, such as `tools`;
-`remote` marks one that it only passes on to servers of its vendor.
+`remote` marks one that it only passes on to servers of its vendor. `context` is the length that they are made for, `num_ctx` what
+their Modelfiles say, `loaded` the room that they are given when they run.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ class OllamaServer(ProviderServer):
         api_key: str = "test-key",
         ids: bool = True,
         models: Mapping[str, Sequence[str]] | None = None,
+        context: int | None = None,
+        num_ctx: int | None = None,
+        loaded: int | None = None,
     ) -> None:
         super().__init__(script, api_key=api_key)
         self._ids = ids
         self._models = models or {}
+        self._context, self._num_ctx, self._loaded = context, num_ctx, loaded
 
     def facts(self, request: Received) -> Any:
         if request.path == "/api/tags":
@@ -47,8 +52,13 @@ class OllamaServer(ProviderServer):
             return {
                 "capabilities": [one for one in abilities if one != "remote"],
                 "details": {"family": "test"},
+                "parameters": f"num_ctx                        {self._num_ctx}" if self._num_ctx else "",
+                "model_info": {"general.architecture": "test", "test.context_length": self._context},
                 **remote,
             }
+        if request.path == "/api/ps":
+            room = {} if self._loaded is None else {"context_length": self._loaded}
+            return {"models": [{"name": f"{name}:latest", **room} for name in self._models if self.requests]}
         return None
 
     def encode(self, payload: Any, number: int) -> bytes:

@@ -74,6 +74,8 @@ class ProviderServer(ABC):
         self._serving: set[asyncio.Task[Any]] = set()
         self.api_key = api_key
         self.requests: list[Received] = []
+        self.lookups: list[Received] = []
+        """Requests about the server itself, such as which models it has."""
         self.playing: Fault | None = None
         """How the answer that was begun last misbehaves."""
         self.problems: list[str] = []
@@ -180,11 +182,12 @@ class ProviderServer(ABC):
             self._serving.discard(task)
 
     async def _answer(self, request: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.requests.append(request)
         try:
             facts = self.facts(request)
         except LookupError as error:
+            self.lookups.append(request)
             return await self._refuse(writer, 404, str(error))
+        (self.requests if facts is None else self.lookups).append(request)
         if facts is not None:
             return await self._write(writer, 200, "application/json", orjson.dumps(facts))
         problem = None if self._has_key(request) else "the key is wrong"
