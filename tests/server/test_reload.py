@@ -53,6 +53,22 @@ class Reloaded:
                         return json.loads(line.removeprefix("data: "))
         raise AssertionError(f"no event {kind}")
 
+    async def last_told(self, session):
+        """The newest notice of changed tools in a conversation."""
+        session_id, headers = session
+        wanted = {**headers, "Accept": "text/event-stream", "Last-Event-ID": "0"}
+        found = []
+        async with self.client.stream("GET", f"/api/sessions/{session_id}/events", headers=wanted) as stream:
+            lines = stream.aiter_lines()
+            try:
+                async with asyncio.timeout(1):
+                    async for line in lines:
+                        found.append(line)
+            except TimeoutError:
+                pass
+        kept = [found[place + 1] for place, line in enumerate(found[:-1]) if line == "event: tools_changed"]
+        return json.loads(kept[-1].removeprefix("data: "))
+
     async def run(self, *words):
         done = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "handrail", *words),
@@ -116,6 +132,51 @@ async def test_in_development_a_tool_that_does_not_build_is_named_and_the_old_on
         assert {"severity": "error", "rule": "undefined-name"}.items() <= told["findings"][0].items()
         assert (await server.call(before))["data"] == {"results": ["older"]}
         assert await server.new_data() == {"results": ["older"]}
+
+
+DECORATED = """
+from handrail import tool
+from reloaded_shop.words import SAYS
+
+
+@tool(tool_id="look", category="retrieval", side_effects="read_only", idempotent=True)
+def look(q: str = "") -> dict:
+    \"\"\"Looks something up.\"\"\"
+    return {"results": [SAYS]}
+"""
+
+
+async def test_in_development_a_changed_helper_of_a_decorated_tool_builds_it_again(tmp_path):
+    package = tmp_path / "reloaded_shop"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "prices.py").write_text(DECORATED, "utf-8")
+    (package / "words.py").write_text('SAYS = "older"\n', "utf-8")
+    made = {"other": (reading(), FOUND)}
+    settings = '[tools]\nmodules = ["reloaded_shop.prices"]\n'
+    async with serving(tmp_path, made=made, more_settings=settings) as server:
+        before = await server.open()
+        assert (await server.call(before))["data"] == {"results": ["older"]}
+        (package / "words.py").write_text('SAYS = "newer"\n', "utf-8")
+        told = await server.events(before, "tools_changed")
+        assert (told["ok"], told["changed"]) == (True, ["look"])
+        assert await server.new_data() == {"results": ["newer"]}
+
+
+async def test_in_development_what_the_settings_say_of_tools_is_taken_in_without_a_restart(tmp_path):
+    async with serving(tmp_path) as server:
+        before = await server.open()
+        settings = tmp_path / "handrail.toml"
+        settings.write_text(SETTINGS + '[policy.tools.look]\nmodes = ["voice"]\n', "utf-8")
+        told = await server.events(before, "tools_changed")
+        assert (told["ok"], told["changed"], told["outdated"]) == (True, ["look"], True)
+        refused = await server.call(await server.open())
+        assert refused["error"]["type"] == "MODE_RESTRICTED"
+        settings.write_text(SETTINGS + "[policy.tools.look]\nmodes = 3\n", "utf-8")
+        async with asyncio.timeout(60):
+            while (told := await server.last_told(before))["ok"]:
+                await asyncio.sleep(0.1)
+        assert '"modes" in [policy.tools.look]' in told["message"]
 
 
 async def test_in_production_open_sessions_keep_their_tools_when_new_ones_are_deployed(tmp_path):

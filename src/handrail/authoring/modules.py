@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -88,6 +88,42 @@ def module_sources(name: str) -> dict[str, bytes]:
                 sources[other] = module_source(other)
                 waiting.append(other)
     return sources
+
+
+def module_files(names: Sequence[str], root: Path) -> list[Path]:
+    """Where the modules of these names are, and those that they import of the project, however far down. One that is not there is
+    expected in the project's folder."""
+    importlib.invalidate_caches()  # a module may have been written or removed since
+    files: list[Path] = []
+    seen = set(names)
+    waiting = [(name, _base_of(name)) for name in names]
+    while waiting:
+        name, base = waiting.pop()
+        if _base_of(name) is None:
+            path = root.joinpath(*name.split("."))
+            files += [path.with_name(f"{path.name}.py"), path / "__init__.py"]
+            continue
+        spec = _spec_of(name)
+        assert spec is not None
+        files.append(Path(str(spec.origin)))
+        try:
+            others = _imported(name, files[-1].read_bytes()) - seen
+        except OSError:
+            continue
+        own = {one for one in others if _may_be_of(base, one)}
+        seen |= own
+        waiting += [(one, base) for one in own]
+    return files
+
+
+def _may_be_of(base: Path | None, name: str) -> bool:
+    """Whether a module is one of the project that starts in this folder, or could be if it were there."""
+    first = name.partition(".")[0]
+    try:
+        is_known = _spec_of(first) is not None
+    except (ImportError, ValueError):
+        return False
+    return _base_of(name) == base if _base_of(name) is not None else not is_known or _base_of(first) == base
 
 
 def _spec_of(name: str) -> ModuleSpec | None:

@@ -6,38 +6,58 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from handrail.authoring.modules import look_in, module_files
 from handrail.build.compiler import BuildPlan
 
 INTERVAL_SECONDS = 0.5
+State = dict[str, tuple[int, int]]
+"""When a file was written and how long it is, by its path; files that are not there are left out."""
 
 
 def changes(plan: BuildPlan, sleep: Callable[[float], None]) -> Iterator[None]:
     """Yields once at the start, and again after every change, for as long as it is iterated."""
-    seen = None
+    watched = WatchedFiles(plan)
+    yield
     while True:
-        now = state_of(plan)
-        if now != seen:
-            seen = now
-            yield
         sleep(INTERVAL_SECONDS)
+        if watched.have_changed():
+            yield
 
 
-def state_of(plan: BuildPlan) -> dict[str, tuple[int, int]]:
-    """Every file of the tools, with when it was written and how long it is."""
-    state: dict[str, tuple[int, int]] = {}
-    for path in (*_module_files(plan), *_files(plan.tools)):
-        try:
-            found = path.stat()
-        except OSError:
-            continue
-        state[str(path)] = (found.st_mtime_ns, found.st_size)
-    return state
+class WatchedFiles:
+    """The files that the tools of a plan are made of, and `more`: those of the tools' folder, the modules of decorated tools, and
+    what these import of the project."""
 
+    def __init__(self, plan: BuildPlan, *more: Path) -> None:
+        self._plan = plan
+        self._more = more
+        if plan.modules:
+            look_in(plan.project)
+        self._modules = self._module_files()
+        self._seen = self._state()
 
-def _module_files(plan: BuildPlan) -> Iterator[Path]:
-    for name in plan.modules:
-        path = plan.project.joinpath(*name.split("."))
-        yield from (path.with_name(path.name + ".py"), path / "__init__.py")
+    def have_changed(self) -> bool:
+        """Whether any of them is another than at the last look; at the first, than when this was made."""
+        now = self._state()
+        if now == self._seen:
+            return False
+        # Which modules are imported is only looked for after a change: every file has to be parsed for it.
+        self._modules = self._module_files()
+        self._seen = self._state()
+        return True
+
+    def _module_files(self) -> list[Path]:
+        return module_files(self._plan.modules, self._plan.project)
+
+    def _state(self) -> State:
+        state: State = {}
+        for path in (*self._more, *self._modules, *_files(self._plan.tools)):
+            try:
+                found = path.stat()
+            except OSError:
+                continue
+            state[str(path)] = (found.st_mtime_ns, found.st_size)
+        return state
 
 
 def _files(root: Path) -> Iterator[Path]:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from handrail.build.compiler import BuildPlan
-from handrail.build.watch import INTERVAL_SECONDS, state_of
+from handrail.build.watch import INTERVAL_SECONDS, WatchedFiles
 from handrail.cli.deployments import following, marked_deployment
 from handrail.contract.errors import HandrailError
 from handrail.registry.host_policy import HostPolicy
 from handrail.runtime.core import RuntimeCore
+from handrail.settings import FILE
 
 _LOG = logging.getLogger("handrail.reload")
 _BUILD_SECONDS = 120.0
@@ -39,14 +40,12 @@ class ToolReloader:
         self._taking = asyncio.Lock()
 
     async def watch(self, plan: BuildPlan) -> None:
-        """Development: build again after every change of a tool's file, and take what was built."""
-        seen = await asyncio.to_thread(state_of, plan)
+        """Development: build again after every change of a tool's file or of the settings, and take what was built."""
+        watched = await asyncio.to_thread(WatchedFiles, plan, plan.project / FILE)
         while True:
             await asyncio.sleep(INTERVAL_SECONDS)
-            now = await asyncio.to_thread(state_of, plan)
-            if now == seen:
+            if not await asyncio.to_thread(watched.have_changed):
                 continue
-            seen = now
             try:
                 await self._rebuild(plan)
             except Exception:  # noqa: BLE001  # whatever it was, the server goes on with what it has
