@@ -315,7 +315,7 @@ def test_naming_a_type_lists_all_of_it_and_other_words_still_search(tmp_path):
         ][:1] == ["project:atlas"]
         one = _search(kit, query="projects", filters={"type": "project"}, top_k=1)["data"]
         assert len(one["results"]) == 1
-        assert "There are 2 in all, these and 1 others: project:pilot." in one["suggestion"]
+        assert "There are 2 in all, these and 1 other: project:pilot." in one["suggestion"]
         many = [{"id": f"lab:bench_{n:02}", "title": f"Bench {n:02}", "text": "A bench. " * 50} for n in range(12)]
         kb.database.write_now(lambda db: put_records(db, [make_record(one) for one in many], Tally()))
         for mode, shown in (("text", 5), ("voice", 3)):

@@ -94,8 +94,9 @@ def _more(shown: int, beyond: Sequence[str]) -> str:
     rest = len(beyond) - len(named)
     listed = f": {', '.join(named)}" if named else ""
     others = f"{listed}, and {rest} more" if rest and named else listed
+    word = "other" if len(beyond) == 1 else "others"
     count = f"at least {total}" if total == _MAX_LISTED else f"{total}"
-    return f"There are {count} in all, these and {len(beyond)} others{others}. kb_get reads them by id; tags narrow the list."
+    return f"There are {count} in all, these and {len(beyond)} {word}{others}. kb_get reads them by id; tags narrow the list."
 
 
 def _filter(filters: Mapping[str, Any]) -> Filter:
