@@ -130,7 +130,9 @@ class Tasks:
         if kind is ErrorType.CANCELLED:
             return await self.change(current, status="cancelled")
         if kind is ErrorType.INTERNAL:
-            error = {"code": INTERNAL_ERROR, "message": response.error.message if response.error else ""}
+            # The envelope with it: only that says whether a write may have happened all the same.
+            data = result["structuredContent"]
+            error = {"code": INTERNAL_ERROR, "message": data["error"]["message"], "data": data}
             return await self.change(current, status="failed", error=error)
         return await self.change(current, status="completed", result={"resultType": "complete", **result})
 
