@@ -17,7 +17,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from benchmarks.report import Result
 from handrail import Registry, Runtime
 from handrail.app import SystemClock
-from handrail.authoring.mcp.lock import write_lock
+from handrail.authoring.mcp.lock import LockFile, write_lock
 from handrail.authoring.mcp.server_config import upstream_configs
 from handrail.build.compiler import BuildPlan, build
 from handrail.build.writer import stamp_for, write
@@ -45,7 +45,7 @@ async def _measured(folder: Path) -> tuple[list[float], list[float]]:
     configs = upstream_configs({"time": table})
     clock = SystemClock()
     offer = await offer_of(configs["time"], project=folder, environment={}, clock=clock)
-    write_lock(folder, {"time": review(configs["time"], None, offer).pinned})
+    write_lock(folder, LockFile(servers={"time": review(configs["time"], None, offer).pinned}))
     plan = BuildPlan(
         tools=folder / "tools", artifact=folder / "r.json", project=folder, tools_optional=True, upstream=configs
     )

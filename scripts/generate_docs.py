@@ -36,10 +36,15 @@ DECORATED = [
         "Every parameter of a decorated tool has a hint that JSON can carry, or is a service; so has its result.",
     ),
     ("module-import", "error", "Every module in `[tools] modules` can be imported."),
+    (
+        "broken-pins",
+        "warning",
+        "No entry of an MCP server in `handrail.lock` was edited by hand; of such a server no tool is taken.",
+    ),
     ("empty-module", "error", "Every module in `[tools] modules` has a tool."),
     ("class-run", "error", "A class that is a tool has an `async def run`."),
 ]
-"""What is found before there is a tool to judge: while its module is imported."""
+"""What is found before there is a tool to judge: while its module is imported, or its pins are read."""
 
 
 def rules() -> str:

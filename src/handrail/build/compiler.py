@@ -16,7 +16,8 @@ import orjson
 
 from handrail.authoring.directory import read_folder, tool_folders
 from handrail.authoring.injection import ServiceTypes, no_services
-from handrail.authoring.mcp.imported import read_upstream
+from handrail.authoring.mcp.imported import BrokenPins, read_upstream
+from handrail.authoring.mcp.lock import LOCK_FILE
 from handrail.authoring.mcp.server_config import UpstreamConfig
 from handrail.authoring.modules import BrokenModule, read_modules
 from handrail.authoring.reference import CORE, read_reference
@@ -34,6 +35,8 @@ from handrail.schema.strict_json import canonical
 
 Progress = Callable[[int, int], None]
 """Called with how many tools are done, and of how many."""
+BROKEN_PINS = "broken-pins"
+"""The finding for an MCP server whose tools are left out, because its pins were edited by hand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +156,21 @@ def _collect(plan: BuildPlan) -> tuple[list[ToolSource], list[Finding]]:
     if plan.tools.is_dir() or not ((plan.modules or plan.reference or plan.upstream) and plan.tools_optional):
         sources += [read_folder(plan.tools, name) for name in tool_folders(plan.tools)]
     sources += read_reference(plan.reference)
-    sources += read_upstream(plan.upstream, plan.project)
+    for pinned in read_upstream(plan.upstream, plan.project):
+        if isinstance(pinned, BrokenPins):
+            findings.append(
+                Finding(
+                    rule=BROKEN_PINS,
+                    severity="warning",
+                    tool=pinned.server,
+                    file=LOCK_FILE,
+                    place=f"/servers/{pinned.server}",
+                    message=pinned.message,
+                    fix=f'Until then the tools of the MCP server "{pinned.server}" are left out.',
+                )
+            )
+        else:
+            sources.append(pinned)
     for found in read_modules(plan.modules, plan.project, plan.service_types):
         if isinstance(found, BrokenModule):
             place = f"line {found.line}" if found.line else ""

@@ -60,10 +60,10 @@ def run(options: Namespace) -> int:
     values = _values(options)
     config = upstream_config(options.name, values)
     text = with_servers(read_project_file(settings.project), {options.name: server_table(options.name, values)})
-    pinned = read_lock(settings.project)
+    lock = read_lock(settings.project)
     found = review(config, None, ask_for_offer(settings, config, options.token_env))
     # The lock first: a server without pins stops the build, pins without a server are harmless.
-    write_lock(settings.project, {**pinned, options.name: found.pinned})
+    write_lock(settings.project, lock.taking({options.name: found.pinned}))
     write_project_file(settings.project, text)
     if options.json:
         print_json({"server": options.name, "changes": [one.to_dict() for one in found.changes]})

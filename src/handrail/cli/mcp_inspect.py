@@ -22,7 +22,7 @@ def configure(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     settings = current_settings()
     config = chosen(settings, options.name)
-    pinned = read_lock(settings.project).get(options.name, PinnedServer(tools={}))
+    pinned = read_lock(settings.project).pins_of(options.name) or PinnedServer(tools={})
     refused = {**pinned.refused, **refusals(config, pinned.tools)}
     if options.json:
         tools = []

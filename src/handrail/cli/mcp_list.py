@@ -17,7 +17,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     settings = current_settings()
-    pinned = read_lock(settings.project)
+    lock = read_lock(settings.project)
+    pinned = lock.servers
     rows = [
         {
             "server": name,
@@ -26,6 +27,7 @@ def run(options: Namespace) -> int:
             "refused": len(pinned[name].refused) if name in pinned else 0,
             "pinned": name in pinned,
             "enabled": config.enabled,
+            "trouble": lock.broken[name].fault if name in lock.broken else "",
         }
         for name, config in sorted(settings.mcp_servers.items())
     ]
@@ -33,7 +35,7 @@ def run(options: Namespace) -> int:
         print_json(rows)
         return 0
     for row in rows:
-        state = f"{count(row['tools'], 'tool')} pinned" if row["pinned"] else "not pinned yet"  # type: ignore[arg-type]
+        state = f"{count(row['tools'], 'tool')} pinned" if row["pinned"] else row["trouble"] or "not pinned yet"  # type: ignore[arg-type]
         refused = f", {row['refused']} refused" if row["refused"] else ""
         off = "" if row["enabled"] else ", switched off"
         show(f"{row['server']}  {row['place']}  {state}{refused}{off}")

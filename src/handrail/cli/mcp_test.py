@@ -8,7 +8,7 @@ from handrail.authoring.mcp.lock import read_lock
 from handrail.cli.mcp_servers import ask_for_offer, asked_for
 from handrail.cli.output import count, print_json, show
 from handrail.cli.project import current_settings
-from handrail.contract.errors import ServiceError
+from handrail.contract.errors import ConfigError, ServiceError
 
 HELP = "whether servers answer, and offer what is pinned"
 
@@ -22,17 +22,18 @@ def run(options: Namespace) -> int:
     from handrail.mcp.gateway.pinning import review
 
     settings = current_settings()
-    pinned = read_lock(settings.project)
+    lock = read_lock(settings.project)
     configs = asked_for(settings, options.names)
     rows: list[dict[str, object]] = []
     for config in configs:
         try:
-            found = review(config, pinned.get(config.name), ask_for_offer(settings, config))
-        except ServiceError as error:
+            pinned = lock.pins_of(config.name)
+            found = review(config, pinned, ask_for_offer(settings, config))
+        except (ConfigError, ServiceError) as error:
             rows.append({"server": config.name, "ok": False, "trouble": str(error)})
             continue
         trouble = ""
-        if config.name not in pinned:
+        if pinned is None:
             trouble = f"nothing is pinned; `handrail mcp update {config.name}` pins its tools"
         elif not found.is_same:
             trouble = (

@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from handrail.authoring.mcp.lock import LOCK_FILE, PinnedServer, read_lock, write_lock
+from handrail.authoring.mcp.lock import LOCK_FILE, LockFile, read_lock, write_lock
 from handrail.cli.mcp_servers import ask_for_offer, asked_for, show_changes
 from handrail.cli.output import print_json, show, warn
 from handrail.cli.project import current_settings
@@ -31,12 +31,12 @@ def run(options: Namespace) -> int:
     settings = current_settings()
     configs = asked_for(settings, options.names)
     try:
-        pinned = read_lock(settings.project)
+        lock = read_lock(settings.project)
     except ConfigError as error:
         if not options.take and not _asks(options):
             raise
         warn(f"{error} Every tool is shown as new.")
-        pinned = {}
+        lock = LockFile()
         configs = asked_for(settings, ())
     found: dict[str, PinReview] = {}
     for config in configs:
@@ -45,9 +45,13 @@ def run(options: Namespace) -> int:
         except ServiceError as error:  # the others are not its fault
             warn(f"{config.name}: {error} Its pins stay as they are.")
         else:
-            found[config.name] = review(config, pinned.get(config.name), offer)
+            broken = lock.broken.get(config.name)
+            if broken is not None:
+                warn(f"{broken.fault} What follows is how it differs from what the server says.")
+            old = lock.servers.get(config.name) if broken is None else broken.readable
+            found[config.name] = review(config, old, offer)
     failed = len(configs) - len(found)
-    changed = {name: one for name, one in found.items() if not one.is_same or name not in pinned}
+    changed = {name: one for name, one in found.items() if not one.is_same or name not in lock.servers}
     if options.json:
         print_json({name: [change.to_dict() for change in one.changes] for name, one in found.items()})
     else:
@@ -62,9 +66,11 @@ def run(options: Namespace) -> int:
         if not options.json:
             show(f"{LOCK_FILE} is as it was; --take takes these changes.")
         return 1
-    taken: dict[str, PinnedServer] = {name: one.pinned for name, one in changed.items()}
-    kept = {name: one for name, one in pinned.items() if name in settings.mcp_servers}
-    write_lock(settings.project, {**kept, **taken})
+    kept = LockFile(
+        servers={name: one for name, one in lock.servers.items() if name in settings.mcp_servers},
+        broken={name: one for name, one in lock.broken.items() if name in settings.mcp_servers},
+    )
+    write_lock(settings.project, kept.taking({name: one.pinned for name, one in changed.items()}))
     if not options.json:
         show(f"Taken. Commit {LOCK_FILE}, and run `handrail build`.")
     return 1 if failed else 0

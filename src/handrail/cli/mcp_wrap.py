@@ -140,12 +140,12 @@ def _settings(project: Path, config: UpstreamConfig) -> Settings:
 def _pin(settings: Settings, config: UpstreamConfig) -> None:
     from handrail.mcp.gateway.pinning import review
 
-    pinned = read_lock(settings.project)
-    if config.name in pinned:
+    lock = read_lock(settings.project)
+    if lock.pins_of(config.name) is not None:
         return
     wanted = settings.mcp_servers[config.name]
     made: PinnedServer = review(wanted, None, ask_for_offer(settings, wanted)).pinned
-    write_lock(settings.project, {**pinned, config.name: made})
+    write_lock(settings.project, lock.taking({config.name: made}))
     warn(f"handrail mcp wrap: {count(len(made.tools), 'tool')} of {config.name} pinned in {settings.project}.")
     for tool, reason in made.refused.items():
         warn(f"handrail mcp wrap: {tool} is refused: {reason}.")

@@ -90,7 +90,7 @@ def fresh_registry(settings: Settings, artifact: str | None = None) -> Registry:
     from handrail.registry.registry import environment_from
 
     if artifact is None and environment_from(os.environ.get("HANDRAIL_ENV")) == "development":
-        from handrail.build.compiler import build, compile_unjudged
+        from handrail.build.compiler import BROKEN_PINS, build, compile_unjudged
         from handrail.build.writer import is_current, stamp_for, write
 
         plan = build_plan(settings)
@@ -101,6 +101,9 @@ def fresh_registry(settings: Settings, artifact: str | None = None) -> Registry:
             raise BuildError("The tools do not build:\n" + "\n".join(str(finding) for finding in result.errors))
         if result is not None:
             write(result, stamp_for(result, os.environ))
+            for finding in result.warnings:
+                if finding.rule == BROKEN_PINS:  # the others say nothing of what is served now
+                    sys.stderr.write(f"handrail: {finding.message} {finding.fix}\n")
     return open_registry(settings, artifact, refuse_one=True)
 
 

@@ -24,7 +24,7 @@ from mcp.shared.exceptions import MCPError
 from handrail import Registry, Runtime
 from handrail.app import SystemClock
 from handrail.authoring.mcp.inspection import refusals
-from handrail.authoring.mcp.lock import write_lock
+from handrail.authoring.mcp.lock import LockFile, write_lock
 from handrail.authoring.mcp.server_config import UpstreamConfig, upstream_config
 from handrail.build.compiler import BuildPlan, build
 from handrail.build.writer import stamp_for, write
@@ -119,7 +119,7 @@ async def call_signed_in(url: str, project: Path) -> None:
         offer = await offer_for_ana(config, ways)
         names = {name: {"confirm": False} for name in offer.definitions}
         config = upstream_config("suite", {"url": url, "connection": "suite", "tools": names})
-        write_lock(project, {"suite": review(config, None, offer).pinned})
+        write_lock(project, LockFile(servers={"suite": review(config, None, offer).pinned}))
         plan = BuildPlan(
             tools=project / "tools",
             artifact=project / "tool_registry.json",

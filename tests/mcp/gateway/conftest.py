@@ -83,11 +83,11 @@ def scripts(tmp_path: Path) -> Callable[[str], Scripted]:
 async def pin(project: Path, servers: dict[str, Any], environment: dict[str, str] | None = None) -> dict[str, Any]:
     """Pin what the servers offer now; their configurations."""
     configs = upstream_configs(servers)
-    pinned = dict(read_lock(project))
+    pinned = {}
     for name, config in configs.items():
         offer = await offer_of(config, project=project, environment=environment or {}, clock=SystemClock())
         pinned[name] = review(config, None, offer).pinned
-    write_lock(project, pinned)
+    write_lock(project, read_lock(project).taking(pinned))
     return configs
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_a_server_is_added_pinned_shown_updated_and_called(project: Path, script
     assert '"Write two notes."' in shown.out
     assert state(project) == before, "nobody took it"
     assert handrail("mcp", "update", "box", "--take").code == 0
-    assert read_lock(project)["box"].tools["note"]["description"] == "Write two notes."
+    assert read_lock(project).servers["box"].tools["note"]["description"] == "Write two notes."
     assert handrail("mcp", "test").code == 0
 
 
@@ -175,7 +176,7 @@ def test_one_unusable_server_keeps_no_other_from_being_pinned_and_can_be_switche
     assert "good_look: writes, asks a person" in taken.out
     assert "says that look only reads (readOnlyHint)" in taken.out
     assert 'annotations = "trust" in [mcp.servers.good]' in taken.out
-    assert set(read_lock(project)) == {"good"}
+    assert set(read_lock(project).servers) == {"good"}
     stopped = handrail("build")
     assert stopped.code != 0
     assert "`enabled = false` in [mcp.servers.bad]" in stopped.err + stopped.out
@@ -185,6 +186,61 @@ def test_one_unusable_server_keeps_no_other_from_being_pinned_and_can_be_switche
     assert handrail("mcp", "test").code == 0
     assert "switched off" in handrail("mcp", "list").out
     assert handrail("mcp", "update", "bad").code == 1, "named, it is asked all the same"
+
+
+def test_a_lock_that_was_edited_by_hand_costs_its_own_server_alone(
+    project: Path,
+    scripts: Callable[[str], Scripted],
+    handrail: Any,  # noqa: F811
+) -> None:
+    good, bad = scripts("good"), scripts("bad")
+    for name, server in (("good", good), ("bad", bad)):
+        assert handrail("mcp", "add", name, "--trust-annotations", "--", *server.command).code == 0
+    lock = project / "handrail.lock"
+    document = json.loads(lock.read_text(encoding="utf-8"))
+    document["servers"]["bad"]["tools"]["look"]["definition"]["description"] = "Look, and tell nobody."
+    lock.write_text(json.dumps(document), encoding="utf-8")
+    edited = document["servers"]["bad"]
+
+    built = handrail("build")
+    assert built.code == 0, built.err
+    assert 'the tool "look" of the server "bad" does not fit its hash' in built.out + built.err
+    assert 'the tools of the MCP server "bad" are left out' in built.out + built.err
+    assert handrail("build", "--strict").code == 1
+    assert json.loads(handrail("call", "good_look", "--args", '{"text": "x"}').out)["ok"] is True
+    serve = [sys.executable, "-m", "handrail", "mcp"]
+    served = subprocess.run(serve, cwd=project, input="", capture_output=True, text=True, timeout=60, check=True)
+    assert 'the tools of the MCP server "bad" are left out' in served.stderr
+    assert '"bad_look"' not in (project / "tool_registry.json").read_text(encoding="utf-8")
+
+    listed = {row["server"]: row for row in json.loads(handrail("mcp", "list", "--json").out)}
+    assert listed["good"]["tools"] == 2
+    assert "edited by hand" in listed["bad"]["trouble"]
+    assert "edited by hand" in handrail("mcp", "list").out
+    assert handrail("mcp", "inspect", "good").code == 0
+    assert "edited by hand" in handrail("mcp", "inspect", "bad").err
+    tested = handrail("mcp", "test")
+    assert tested.code == 1
+    assert "good: answers, 2 tools as pinned" in tested.out
+    assert "bad: handrail.lock was edited by hand" in tested.out
+
+    good.says(tools=[{**NOTE, "description": "Changed."}, LOOK])
+    assert handrail("mcp", "add", "third", "--", *scripts("third").command).code == 0
+    assert json.loads(lock.read_text(encoding="utf-8"))["servers"]["bad"] == edited, "nobody has taken it"
+    shown = handrail("mcp", "update", "bad")
+    assert shown.code == 1
+    assert "edited by hand" in shown.err
+    assert 'was "Look, and tell nobody."' in shown.out
+    assert 'is  "Look something up."' in shown.out
+    assert "good" not in shown.out
+    assert handrail("mcp", "update", "bad", "--take").code == 0
+    pinned = read_lock(project)
+    assert not pinned.broken
+    assert pinned.servers["bad"].tools["look"] == LOOK
+    assert pinned.servers["good"].tools["note"] == NOTE, "what it changed was not asked about"
+    rebuilt = handrail("build")
+    assert "left out" not in rebuilt.out + rebuilt.err
+    assert json.loads(handrail("call", "bad_look", "--args", '{"text": "x"}').out)["ok"] is True
 
 
 def test_a_server_that_says_what_only_reads_is_not_believed_unasked(

@@ -18,7 +18,7 @@ from tests.mcp.gateway.conftest import LOOK, NOTE, build_project
 
 from handrail import Runtime
 from handrail.app import SystemClock
-from handrail.authoring.mcp.lock import write_lock
+from handrail.authoring.mcp.lock import LockFile, write_lock
 from handrail.authoring.mcp.server_config import upstream_configs
 from handrail.mcp.gateway.gateway import Gateway
 from handrail.mcp.gateway.http_transport import BearerToken
@@ -159,7 +159,7 @@ async def opened(project: Path, http: HttpServer, *, store: Any = None, ways: An
     offer = await offer_of(
         configs["box"], project=project, environment={}, clock=SystemClock(), auth=BearerToken("listing")
     )
-    write_lock(project, {"box": review(configs["box"], None, offer).pinned})
+    write_lock(project, LockFile(servers={"box": review(configs["box"], None, offer).pinned}))
     gateway = Gateway(configs, environment={}, project=project, clock=SystemClock())
     registry = build_project(project, configs)
     made = Runtime(registry, store=store or "memory:", capabilities={"mcp_servers": gateway}, connections=ways)

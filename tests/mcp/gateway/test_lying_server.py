@@ -102,7 +102,7 @@ async def test_no_hostile_definition_is_taken_in_and_the_honest_one_beside_them_
     twice = {"name": "twice", **base}
     scripted.says(tools=[LOOK, *hostile, twice, {**twice, "description": "Another."}])
     configs = await pin(tmp_path, {"box": {"command": scripted.command, "max_message_bytes": 8_000_000}})
-    pinned = read_lock(tmp_path)["box"]
+    pinned = read_lock(tmp_path).servers["box"]
     taken = {one["name"] for one in hostile} & set(pinned.tools)
     assert taken == set()
     assert set(pinned.refused) == {*(one["name"] for one in hostile), "twice"}

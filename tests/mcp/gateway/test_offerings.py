@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -207,6 +207,29 @@ async def test_another_server_in_the_place_of_the_pinned_one_passes_nothing_on(
         (report,) = await box.gateway.report()
         (change,) = report["changes"]
         assert change["differences"] == [{"place": "/name", "was": '"scripted"', "is": '"impostor"'}]
+
+
+async def test_an_edit_of_the_lock_costs_a_running_gateway_what_only_the_lock_says(
+    tmp_path: Path, scripts: Callable[[str], Scripted]
+) -> None:
+    servers = {}
+    for name in ("good", "bad"):
+        server = scripts(name)
+        server.says(**OFFERS, name=name)
+        servers[name] = free(server, **PASSING)
+    async with governed(tmp_path, servers) as box, client_of(box) as client:
+        lock = tmp_path / "handrail.lock"
+        document = json.loads(lock.read_text(encoding="utf-8"))
+        document["servers"]["bad"]["tools"]["note"]["definition"]["description"] = "Write two notes."
+        lock.write_text(json.dumps(document), encoding="utf-8")
+        for name in ("good", "bad"):  # which was built, and is compared with what the server says
+            assert (await box.call(f"{name}_note", {"text": "x"}))["ok"], name
+        offered = await addresses(client)
+        assert "handrail://server/good/notes://today" in offered
+        assert "handrail://server/bad/notes://today" not in offered
+        trouble = {one["name"]: one["trouble"] for one in await box.gateway.report()}
+        assert trouble["good"] == ""
+        assert 'the tool "note" of the server "bad" does not fit its hash' in trouble["bad"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.mcp.gateway.conftest import LOOK, NOTE
 
-from handrail.authoring.mcp.lock import PinnedServer, pin_of, pinned_form, read_lock, write_lock
+from handrail.authoring.mcp.lock import LockFile, PinnedServer, pin_of, pinned_form, read_lock, write_lock
 from handrail.authoring.mcp.server_config import upstream_config
 from handrail.contract.errors import ConfigError
 from handrail.mcp.gateway.pinning import review
@@ -114,32 +114,26 @@ def test_icons_and_meta_are_no_part_of_a_pin() -> None:
 
 @pytest.fixture
 def locked(tmp_path: Path) -> Path:
-    write_lock(tmp_path, {"box": PinnedServer(tools={"note": NOTE, "edit_file": RICH})})
-    assert read_lock(tmp_path)["box"].tools["note"] == NOTE
+    servers = {
+        "box": PinnedServer(tools={"note": NOTE, "edit_file": RICH}),
+        "other": PinnedServer(tools={"look": LOOK}),
+    }
+    write_lock(tmp_path, LockFile(servers=servers))
+    assert read_lock(tmp_path).servers["box"].tools["note"] == NOTE
     return tmp_path
 
 
 @pytest.mark.parametrize(
     ("edit", "sentence"),
     [
-        (lambda text: text.replace("Write a note.", "Write a note!"), "edited by hand"),
-        (lambda text: text.replace("sha256:", "sha256:0", 1), "edited by hand"),
-        (lambda text: text.replace('"note": {', '"memo": {', 1), "edited by hand"),
-        (lambda text: text.replace('"destructiveHint": true', '"destructiveHint": false'), "edited by hand"),
         (lambda text: text[:-20], "is not JSON"),
         (lambda text: "", "is not JSON"),
         (lambda text: "[]", "is not a lock file"),
         (lambda text: '{"format": 1}', 'lacks "servers"'),
         (lambda text: '{"format": 99, "servers": {}}', "newer than this Handrail"),
-        (lambda text: '{"format": 1, "servers": {"box": 5}}', "no whole entry"),
-        (
-            lambda text: '{"format": 1, "servers": {"box": {"tools": {"x": 1}, "refused": {}, "server": {}}}}',
-            "edited by hand",
-        ),
-        (lambda text: text.replace('"refused": {}', '"refused": {"x": 5}'), "no whole entry"),
     ],
 )
-def test_a_lock_that_was_edited_is_refused_in_one_sentence(locked: Path, edit: Any, sentence: str) -> None:
+def test_a_lock_that_is_none_is_refused_in_one_sentence(locked: Path, edit: Any, sentence: str) -> None:
     path = locked / "handrail.lock"
     edited = edit(path.read_text(encoding="utf-8"))
     path.write_text(edited, encoding="utf-8")
@@ -147,3 +141,57 @@ def test_a_lock_that_was_edited_is_refused_in_one_sentence(locked: Path, edit: A
         read_lock(locked)
     assert "\n" not in str(told.value)
     assert path.read_text(encoding="utf-8") == edited
+
+
+def replaced(entry: Any) -> Any:
+    """The lock with another entry for the server `box`."""
+
+    def edit(text: str) -> str:
+        document = json.loads(text)
+        return json.dumps({**document, "servers": {**document["servers"], "box": entry}})
+
+    return edit
+
+
+EDITS: list[tuple[Any, str]] = [
+    (lambda text: text.replace("Write a note.", "Write a note!"), "edited by hand"),
+    (lambda text: text.replace("sha256:", "sha256:0", 1), "edited by hand"),
+    (lambda text: text.replace('"note": {', '"memo": {', 1), "edited by hand"),
+    (lambda text: text.replace('"destructiveHint": true', '"destructiveHint": false'), "edited by hand"),
+    (lambda text: text.replace('"title": "Edit file"', '"title": "Edit file", "icons": []'), "edited by hand"),
+    (replaced({"tools": {"x": 1}, "refused": {}, "server": {}}), "edited by hand"),
+    (
+        replaced({"tools": {"x": {"definition": {"name": "x", "title": {}}}}, "refused": {}, "server": {}}),
+        "edited by hand",
+    ),
+    (replaced(5), "no whole entry"),
+    (replaced({"tools": {}, "refused": {"x": 5}, "server": {}}), "no whole entry"),
+    (replaced({"tools": {}, "refused": [], "server": {}}), "no whole entry"),
+]
+
+
+@pytest.mark.parametrize(("edit", "sentence"), EDITS)
+def test_an_entry_that_was_edited_is_told_in_one_sentence_and_the_others_hold(
+    locked: Path, edit: Any, sentence: str
+) -> None:
+    path = locked / "handrail.lock"
+    path.write_text(edit(path.read_text(encoding="utf-8")), encoding="utf-8")
+    lock = read_lock(locked)
+    assert set(lock.servers) == {"other"}
+    assert lock.servers["other"].tools["look"] == LOOK
+    with pytest.raises(ConfigError, match=sentence) as told:
+        lock.pins_of("box")
+    assert "\n" not in str(told.value)
+    assert "`handrail mcp update box`" in str(told.value)
+
+
+@pytest.mark.parametrize(("edit", "_"), EDITS)
+def test_to_pin_another_server_makes_no_edit_good(locked: Path, edit: Any, _: str) -> None:
+    path = locked / "handrail.lock"
+    path.write_text(edit(path.read_text(encoding="utf-8")), encoding="utf-8")
+    before = json.loads(path.read_text(encoding="utf-8"))["servers"]
+    write_lock(locked, read_lock(locked).taking({"third": PinnedServer(tools={"note": NOTE})}))
+    after = json.loads(path.read_text(encoding="utf-8"))["servers"]
+    assert after.keys() == {"box", "other", "third"}
+    assert after["box"] == before["box"]
+    assert set(read_lock(locked).broken) == {"box"}

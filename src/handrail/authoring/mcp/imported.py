@@ -33,6 +33,14 @@ class UpstreamEffects:
     """The hints of the server that made the policy stricter than the project wrote it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenPins:
+    """A server whose entry in the lock was edited by hand: nobody has taken what stands there, so its tools are left out."""
+
+    server: str
+    message: str
+
+
 def effects_of(config: UpstreamConfig, definition: Mapping[str, Any]) -> UpstreamEffects:
     """Side effects, idempotence and confirmation of a tool, of its policy and its annotations."""
     policy = config.policy(definition["name"])
@@ -90,14 +98,19 @@ def definition_of(config: UpstreamConfig, definition: Mapping[str, Any]) -> Tool
     )
 
 
-def read_upstream(servers: Mapping[str, UpstreamConfig], project: Path) -> list[ToolSource]:
-    """The tools of the configured servers, as they are pinned; `ConfigError` for a server that is not, or a broken lock."""
+def read_upstream(servers: Mapping[str, UpstreamConfig], project: Path) -> list[ToolSource | BrokenPins]:
+    """The tools of the configured servers, as they are pinned; `ConfigError` for a server that is not, or a lock that cannot
+    be read at all."""
     enabled = {name: config for name, config in servers.items() if config.enabled}
     if not enabled:
         return []
-    pinned = read_lock(project)
-    sources: list[ToolSource] = []
+    lock = read_lock(project)
+    pinned = lock.servers
+    sources: list[ToolSource | BrokenPins] = []
     for name, config in sorted(enabled.items()):
+        if name in lock.broken:
+            sources.append(BrokenPins(server=name, message=lock.broken[name].fault))
+            continue
         if name not in pinned:
             raise ConfigError(
                 f'The tools of the MCP server "{name}" are not pinned in {LOCK_FILE} yet; '

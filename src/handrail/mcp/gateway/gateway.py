@@ -199,7 +199,7 @@ class Gateway:
         try:
             written = (self._project / LOCK_FILE).stat().st_mtime_ns
             if self._identities is None or self._identities[0] != written:
-                pinned = read_lock(self._project)
+                pinned = read_lock(self._project).servers
                 self._identities = (written, {name: one.identity for name, one in pinned.items()})
         except (ConfigError, OSError):
             return None
@@ -213,10 +213,14 @@ class Gateway:
 
     def _report(self, opened: Mapping[str, Sequence[Upstream]]) -> list[dict[str, Any]]:
         try:
-            pinned = read_lock(self._project)
+            lock = read_lock(self._project)
         except ConfigError as error:
             return [{**server_report(config, None, ()), "trouble": str(error)} for config in self.servers.values()]
-        return [server_report(config, pinned.get(name), opened[name]) for name, config in sorted(self.servers.items())]
+        return [
+            server_report(config, lock.servers.get(name), opened[name])
+            | ({"trouble": lock.broken[name].fault} if name in lock.broken else {})
+            for name, config in sorted(self.servers.items())
+        ]
 
     async def aclose(self) -> None:
         opened, self._open = list(self._open.values()), OrderedDict()
