@@ -1,8 +1,9 @@
 """`tools/call` and `tools/list` of MCP, governed and ungoverned: our server, FastMCP's and the SDK's own, in one interleaved run.
 
 Each is a process of its own with the same read-only tool. The client is the same few lines over a socket or a pipe, so that what
-differs is the server. Requests are of 2026-07-28: each stands alone. Values are ratios of medians over several rounds; a limit is
-what is promised: as many calls a second as FastMCP, 0.9 of the SDK's plain server, and a p99 of at most 1.2 of its.
+differs is the server. Clients are of three kinds: of 2026-07-28, where each request stands alone; the same with a progress token,
+which some send with every call; and those of the handshake era. Values are ratios of medians over several rounds; a limit is what
+is promised: as many calls a second as FastMCP, 0.9 of the SDK's plain server, and a p99 of at most 1.2 of its.
 """
 
 from __future__ import annotations
@@ -93,16 +94,26 @@ else:
 '''
 
 Ask = Callable[[str, dict[str, Any]], dict[str, Any]]
+_HANDSHAKE = "2025-11-25"
+_ALONE, _PROGRESS, _SHAKEN = "", ", with a progress token", ", after a handshake"
+"""What a client is, as the rows say it."""
 
 
-def _body(number: int, method: str, params: dict[str, Any]) -> bytes:
-    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": _META}}).encode()
+def _body(kind: str, number: int, method: str, params: dict[str, Any]) -> bytes:
+    if kind != _SHAKEN:
+        params = {**params, "_meta": {**_META, "progressToken": number} if kind == _PROGRESS else _META}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
+
+
+_HELLO = {"protocolVersion": _HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "benchmark", "version": "1"}}
+_HEARD = b'{"jsonrpc": "2.0", "method": "notifications/initialized"}'
 
 
 @contextmanager
-def _over_http(port: int, key: str = "") -> Iterator[Ask]:
+def _over_http(port: int, kind: str, key: str = "") -> Iterator[Ask]:
     """A client over one connection."""
     number = 0
+    session = ""
 
     def connected() -> tuple[socket.socket, Any]:
         made = socket.create_connection(("127.0.0.1", port))
@@ -112,13 +123,21 @@ def _over_http(port: int, key: str = "") -> Iterator[Ask]:
     link, stream = connected()
 
     def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
-        nonlocal number, link, stream
+        nonlocal number
         number += 1
-        body = _body(number, method, params)
+        status, found = post(_body(kind, number, method, params), method, params.get("name", ""))
+        if b" 200 " not in status or "result" not in found:
+            raise RuntimeError(f"{status!r} {found}")
+        return dict(found["result"])
+
+    def post(body: bytes, method: str, name: str) -> tuple[bytes, dict[str, Any]]:
+        nonlocal link, stream, session
+        era = f"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n" + f"Mcp-Name: {name}\r\n" * bool(name)
+        if kind == _SHAKEN:
+            era = f"MCP-Protocol-Version: {_HANDSHAKE}\r\n" + f"Mcp-Session-Id: {session}\r\n" * bool(session)
         head = (
             f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
-            f"Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n"
-            + (f"Mcp-Name: {params['name']}\r\n" if "name" in params else "")
+            f"Accept: application/json, text/event-stream\r\n{era}"
             + (f"Authorization: Bearer {key}\r\n" if key else "")
             + f"Content-Length: {len(body)}\r\n\r\n"
         )
@@ -135,15 +154,18 @@ def _over_http(port: int, key: str = "") -> Iterator[Ask]:
                 link, stream = connected()
         length: int | None = None
         while (line := stream.readline().strip()) != b"":
-            name, _, value = line.partition(b":")
-            if name.lower() == b"content-length":
+            header, _, value = line.partition(b":")
+            if header.lower() == b"content-length":
                 length = int(value)
-        found = json.loads(stream.read(length) if length is not None else _chunks(stream))
-        if b" 200 " not in status or "result" not in found:
-            raise RuntimeError(f"{status!r} {found}")
-        return dict(found["result"])
+            elif header.lower() == b"mcp-session-id":
+                session = value.strip().decode()
+        content = stream.read(length) if length is not None else _chunks(stream)
+        return status, json.loads(content) if content else {}
 
     try:
+        if kind == _SHAKEN:
+            ask("initialize", _HELLO)
+            post(_HEARD, "notifications/initialized", "")
         yield ask
     finally:
         stream.close()
@@ -162,7 +184,7 @@ def _chunks(stream: Any) -> bytes:
 
 
 @contextmanager
-def _over_pipes(words: list[str], folder: Path) -> Iterator[Ask]:
+def _over_pipes(words: list[str], kind: str, folder: Path) -> Iterator[Ask]:
     process = subprocess.Popen(
         words, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -174,7 +196,7 @@ def _over_pipes(words: list[str], folder: Path) -> Iterator[Ask]:
     def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
         nonlocal number
         number += 1
-        given.write(_body(number, method, params) + b"\n")
+        given.write(_body(kind, number, method, params) + b"\n")
         given.flush()
         while True:
             found = json.loads(answers.readline())
@@ -182,6 +204,9 @@ def _over_pipes(words: list[str], folder: Path) -> Iterator[Ask]:
                 return dict(found["result"])
 
     try:
+        if kind == _SHAKEN:
+            ask("initialize", _HELLO)
+            given.write(_HEARD + b"\n")
         yield ask
     finally:
         given.close()
@@ -231,7 +256,7 @@ def _project(folder: Path, count: int) -> None:
 
 
 @contextmanager
-def _clients(over: str, folder: Path, count: int) -> Iterator[dict[str, Ask]]:
+def _clients(over: str, kind: str, folder: Path, count: int) -> Iterator[dict[str, Ask]]:
     python, made = sys.executable, str(count)
     with ExitStack() as stack:
         if over == "stdio":
@@ -240,7 +265,7 @@ def _clients(over: str, folder: Path, count: int) -> Iterator[dict[str, Ask]]:
                 "fastmcp": [python, "fast_server.py", "stdio", made],
                 "plain": [python, "plain_server.py", "stdio", made],
             }
-            yield {name: stack.enter_context(_over_pipes(one, folder)) for name, one in words.items()}
+            yield {name: stack.enter_context(_over_pipes(one, kind, folder)) for name, one in words.items()}
             return
         ports = {name: _free_port() for name in ("governed", "fastmcp", "plain")}
         serve = [python, "-m", "handrail", "serve", "--port", str(ports["governed"]), "--key", _KEY, "--model", "demo"]
@@ -249,7 +274,7 @@ def _clients(over: str, folder: Path, count: int) -> Iterator[dict[str, Ask]]:
         stack.enter_context(_served([python, "plain_server.py", str(ports["plain"]), made], folder, ports["plain"]))
         time.sleep(1)  # a server that listens may still load
         keys = {"governed": _KEY}
-        yield {name: stack.enter_context(_over_http(port, keys.get(name, ""))) for name, port in ports.items()}
+        yield {name: stack.enter_context(_over_http(port, kind, keys.get(name, ""))) for name, port in ports.items()}
 
 
 def _measured(asks: dict[str, Ask], method: str, params: dict[str, Any], rounds: int, calls: int) -> dict[str, Any]:
@@ -271,6 +296,16 @@ def _measured(asks: dict[str, Ask], method: str, params: dict[str, Any], rounds:
     return {name: (median(means[name]), median(tails[name])) for name in asks}
 
 
+def _compared(row: str, found: dict[str, Any]) -> list[Result]:
+    mean = {who: one[0] for who, one in found.items()}
+    note = ", ".join(f"{who} {1 / one:.0f}/s" for who, one in mean.items())
+    return [
+        Result(f"{row}: time of a call, of FastMCP's", mean["governed"] / mean["fastmcp"], "×", 1.0, note),
+        Result(f"{row}: time of a call, of the plain server's", mean["governed"] / mean["plain"], "×", 1 / 0.9),
+        Result(f"{row}: p99, of the plain server's", found["governed"][1] / found["plain"][1], "×", 1.2),
+    ]
+
+
 def run() -> list[Result]:
     results: list[Result] = []
     call = {"name": "echo", "arguments": {"text": "hello"}}
@@ -278,21 +313,14 @@ def run() -> list[Result]:
         folder = Path(name)
         _project(folder, 1)
         for over in ("http", "stdio"):
-            with _clients(over, folder, 1) as asks:
-                found = _measured(asks, "tools/call", call, _ROUNDS, _CALLS)
-            mean = {who: one[0] for who, one in found.items()}
-            note = ", ".join(f"{who} {1 / one:.0f}/s" for who, one in mean.items())
-            results += [
-                Result(f"{over}: time of a call, of FastMCP's", mean["governed"] / mean["fastmcp"], "×", 1.0, note),
-                Result(
-                    f"{over}: time of a call, of the plain server's", mean["governed"] / mean["plain"], "×", 1 / 0.9
-                ),
-                Result(f"{over}: p99, of the plain server's", found["governed"][1] / found["plain"][1], "×", 1.2),
-            ]
+            for kind in (_ALONE, _PROGRESS, _SHAKEN):
+                with _clients(over, kind, folder, 1) as asks:
+                    found = _measured(asks, "tools/call", call, _ROUNDS, _CALLS)
+                results += _compared(f"{over}{kind}", found)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _project(folder, 1_000)
-        with _clients("http", folder, 1_000) as asks:
+        with _clients("http", _ALONE, folder, 1_000) as asks:
             found = _measured(asks, "tools/list", {}, 3, 5)
         note = ", ".join(f"{who} {one[0] * 1000:.0f} ms" for who, one in found.items())
         results.append(

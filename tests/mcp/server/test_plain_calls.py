@@ -21,7 +21,15 @@ FAILS = """
 def execute(args, ctx):
     raise ToolError("PERMANENT", "It is gone.")
 """
+TELLS = """
+def execute(args, ctx):
+    ctx.progress(f"half of {args['q']}")
+    if args["q"] == "broken":
+        raise ToolError("PERMANENT", "It is gone.")
+    return {"ok": True, "data": args["q"]}
+"""
 TOOLS = {
+    "tell": (reading(), TELLS),
     "show": (reading(), SHOWS),
     "fail": (reading(), FAILS),
     "slow": (reading(latencyBudgetMs=6_000, timeoutMs=10_000), SHOWS),
@@ -51,7 +59,7 @@ class BothWays:
 
     def __init__(self, server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
         self._server, self._patch = server, monkeypatch
-        self.taken = 0
+        self.events: list[Any] = []
 
     async def same(self, content: bytes, given: Pairs) -> bool:
         """Whether the two answers are the same, and the first was given without the SDK."""
@@ -68,7 +76,11 @@ class BothWays:
                 answer = await self._server.client.post("/mcp", content=content, headers=given)
             kind = answer.headers.get("content-type", "")
             told = VARIES.sub(r"\1\2\3\g<4>0", answer.text)
-            answers.append((answer.status_code, kind, json.loads(told) if kind == "application/json" else told))
+            if kind == "text/event-stream":
+                self.events = [json.loads(line[6:]) for line in told.splitlines() if line.startswith("data: ")]
+                answers.append((answer.status_code, kind, self.events))
+            else:
+                answers.append((answer.status_code, kind, json.loads(told) if kind == "application/json" else told))
         assert answers[0] == answers[1], content
         return bool(took) and took[0] is not None
 
@@ -92,6 +104,21 @@ async def test_a_plain_call_is_answered_as_the_sdk_answers_it(tmp_path, monkeypa
         both = BothWays(server, monkeypatch)
         for number in (7, "seven", 0):
             assert await both.same(json.dumps({**asked(name, args), "id": number}).encode(), headers(name))
+
+
+@pytest.mark.parametrize("token", [1, 0, "t", "", "ü \u2028"])
+@pytest.mark.parametrize("said", ["ü \u2028", "broken"])
+async def test_progress_is_told_as_the_sdk_tells_it(tmp_path, monkeypatch, token, said):
+    async with in_process(tmp_path, tools=TOOLS, mcp=McpOptions()) as server:
+        both = BothWays(server, monkeypatch)
+        body = asked("tell", {"q": said}, _meta={**META, "progressToken": token})
+        assert await both.same(json.dumps(body).encode(), headers("tell"))
+        told, answer = both.events
+        assert (told["method"], told["params"]["progressToken"]) == ("notifications/progress", token)
+        assert told["params"]["message"] == f"half of {said}"
+        assert answer["result"]["structuredContent"]["ok"] is (said != "broken")
+        quiet = asked("show", _meta={**META, "progressToken": token})
+        assert await both.same(json.dumps(quiet).encode(), headers()), "who says nothing needs no stream"
 
 
 def strange_bodies() -> Iterator[bytes]:
@@ -131,8 +158,10 @@ async def test_no_strange_header_is_answered_otherwise_than_the_sdk_answers_it(t
         assert not await both.same(body, headers(**{"Mcp-Name": "=?base64?c2hvdw==?="}))
         for name in ("slow", "chat", "nothing"):
             assert not await both.same(json.dumps(asked(name)).encode(), headers(name))
-        for kinds in ("application/json;q=0.5, text/event-stream", "*/*"):
+        for kinds in ("application/json;q=0.5, text/event-stream", "*/*", "text/*, application/*"):
             assert await both.same(body, headers(Accept=kinds))
+        for kinds in ("application/json", "text/event-stream", "application/*"):
+            assert not await both.same(body, headers(Accept=kinds))
 
 
 async def test_what_a_client_says_of_itself_is_remembered_within_bounds(tmp_path):

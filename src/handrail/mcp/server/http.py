@@ -63,9 +63,10 @@ class McpHttp:
         scope[_PRINCIPAL], scope[_WRITTEN], scope[_ANSWERING] = who, [], False
 
         async def watched(message: Message) -> None:
-            scope[_ANSWERING] = True
+            is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+            scope[_ANSWERING] = is_last
             await send(message)
-            if message["type"] == "http.response.body" and not message.get("more_body", False) and scope[_WRITTEN]:
+            if is_last and scope[_WRITTEN]:
                 await self._delivered(scope)
 
         if scope["method"] == "POST":

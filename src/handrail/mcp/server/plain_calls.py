@@ -2,7 +2,7 @@
 
 The SDK reads each request several times over, into models and out of them, which takes longer than the governed call. What is
 taken here is what it would accept as well, word for word; whatever is missing, repeated, unusual or more than a call goes the
-SDK's way, which has the last word about it.
+SDK's way, which has the last word about it. As there, an answer is a stream of events once its handler has said how it goes.
 """
 
 from __future__ import annotations
@@ -46,8 +46,43 @@ _VERSIONS = frozenset(MODERN_PROTOCOL_VERSIONS)
 _REQUEST = {"jsonrpc", "id", "method", "params"}
 _PARAMS = {"name", "arguments", "_meta"}
 _ABOUT_CLIENT = {PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY}
-_META = frozenset({*_ABOUT_CLIENT, TURN, *TRACE_CONTEXT})
+_PROGRESS_TOKEN = "progressToken"
+_META = frozenset({*_ABOUT_CLIENT, TURN, _PROGRESS_TOKEN, *TRACE_CONTEXT})
+_EVENT_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+]
 _LOG = logging.getLogger("handrail.mcp")
+
+
+class ProgressEvents:
+    """What a handler says of its progress, as events of its call's answer; the first makes a stream of the answer.
+
+    It has the part of the SDK's `DispatchContext` that a session reports progress by.
+    """
+
+    def __init__(self, token: str | int) -> None:
+        self._token = orjson.Fragment(
+            orjson.dumps(token)
+        )  # `TypeError` for a number or text that only the SDK's writer knows
+        self._send: Send | None = None
+        self.has_begun = False
+
+    def open(self, send: Send) -> None:
+        self._send = send
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Called by the session."""
+        params: dict[str, Any] = {_PROGRESS_TOKEN: self._token, "progress": progress}
+        params |= {name: value for name, value in (("total", total), ("message", message)) if value is not None}
+        assert self._send is not None
+        if not self.has_begun:
+            self.has_begun = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": _EVENT_HEADERS})
+        body = orjson.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        await self._send({"type": "http.response.body", "body": _event(body), "more_body": True})
 
 
 class PlainCall(NamedTuple):
@@ -57,6 +92,7 @@ class PlainCall(NamedTuple):
     name: str
     args: dict[str, Any]
     request_id: bytes
+    events: ProgressEvents | None
 
 
 class CallsTools(Protocol):
@@ -75,7 +111,7 @@ class PlainCalls:
         self._call = call
         self._stamp = orjson.Fragment(orjson.dumps({SERVER_INFO_META_KEY: server_info}))
         self._soon: dict[str, tuple[ToolDefinition, bool]] = {}
-        self._clients: dict[bytes, ServerSession | None] = {}
+        self._clients: dict[bytes, Connection | None] = {}
 
     def read(self, scope: Scope, body: bytes) -> PlainCall | None:
         """The call in a request; None if it is not plain."""
@@ -91,9 +127,16 @@ class PlainCalls:
                 return None
             if params.keys() != _PARAMS or type(params["arguments"]) is not dict or type(params["_meta"]) is not dict:
                 return None
-            session = self._client(headers[b"mcp-protocol-version"].decode("latin-1"), params)
-            if session is None or params["name"] != headers[b"mcp-name"].decode("latin-1"):
+            connection = self._client(headers[b"mcp-protocol-version"].decode("latin-1"), params)
+            if connection is None or params["name"] != headers[b"mcp-name"].decode("latin-1"):
                 return None
+            events = None
+            if _PROGRESS_TOKEN in params["_meta"]:
+                token = params["_meta"][_PROGRESS_TOKEN]
+                if type(token) not in (int, str):
+                    return None
+                events = ProgressEvents(token)
+            session = ServerSession(events or connection.outbound, connection)  # type: ignore[arg-type]
             ctx: RequestContext = RequestContext(
                 session=session,
                 lifespan_context=None,
@@ -104,7 +147,7 @@ class PlainCalls:
                 meta=cast("RequestParamsMeta", params["_meta"]),
                 request=Request(scope),
             )
-            return PlainCall(ctx, params["name"], params["arguments"], orjson.dumps(number))
+            return PlainCall(ctx, params["name"], params["arguments"], orjson.dumps(number), events)
         except (ValueError, TypeError, RecursionError):  # no JSON, or a number or text that only the SDK's writer knows
             return None
 
@@ -113,7 +156,7 @@ class PlainCalls:
         if headers.get(b"mcp-method") != b"tools/call" or b"mcp-protocol-version" not in headers:
             return False
         kind = headers.get(b"content-type", b"").decode("latin-1").lower()
-        if not (kind.startswith("application/json") and _takes_json(headers.get(b"accept", b"").decode("latin-1"))):
+        if not (kind.startswith("application/json") and _takes_answers(headers.get(b"accept", b"").decode("latin-1"))):
             return False
         name = headers.get(b"mcp-name", b"").decode("latin-1")
         tool = self._find(name)
@@ -124,7 +167,7 @@ class PlainCalls:
             known = self._soon[name] = (tool, _is_soon(tool))
         return known[1]
 
-    def _client(self, version: str, params: Mapping[str, Any]) -> ServerSession | None:
+    def _client(self, version: str, params: Mapping[str, Any]) -> Connection | None:
         """What is known of a client by its own words: looked at once, because each of its requests repeats them."""
         meta = params["_meta"]
         if not (meta.keys() <= _META and meta.get(PROTOCOL_VERSION_META_KEY) == version and version in _VERSIONS):
@@ -136,12 +179,14 @@ class PlainCalls:
             return None
         if len(self._clients) >= _MAX_CLIENTS:
             self._clients.clear()
-        known = self._clients[words] = _session(version, params)
+        known = self._clients[words] = _connection(version, params)
         return known
 
     async def answer(self, call: PlainCall, send: Send) -> None:
         """Make the call, and send what comes of it."""
         status = 200
+        if call.events is not None:
+            call.events.open(send)
         try:
             result = await self._call(call.ctx, call.name, call.args)
             if "resultType" in result:  # the call has not ended: it asks its client for something
@@ -156,12 +201,21 @@ class PlainCalls:
             status = ERROR_CODE_HTTP_STATUS.get(data.code, 200)
             told = {"error": data.model_dump(by_alias=True, mode="json", exclude_none=True)}
         body = orjson.dumps({"jsonrpc": "2.0", "id": orjson.Fragment(call.request_id), **told})
+        if call.events is not None and call.events.has_begun:
+            await send({"type": "http.response.body", "body": _event(body)})
+            return
         headers = [(b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
 
-def _session(version: str, params: Mapping[str, Any]) -> ServerSession | None:
+def _event(body: bytes) -> bytes:
+    # In ASCII, as the SDK writes it: there are readers of events for whom more characters end a line than do.
+    data = json.dumps(orjson.loads(body), separators=(",", ":"))
+    return f"event: message\r\ndata: {data}\r\n\r\n".encode()
+
+
+def _connection(version: str, params: Mapping[str, Any]) -> Connection | None:
     meta = params["_meta"]
     if CLIENT_CAPABILITIES_META_KEY not in meta:
         return None
@@ -173,14 +227,16 @@ def _session(version: str, params: Mapping[str, Any]) -> ServerSession | None:
     can = connection.client_capabilities
     if can is None or TASKS in (can.extensions or {}):
         return None
-    # What is called here has no way to say something before its answer.
-    return ServerSession(connection.outbound, connection)  # type: ignore[arg-type]
+    return connection
 
 
 @lru_cache(maxsize=256)
-def _takes_json(accept: str) -> bool:
+def _takes_answers(accept: str) -> bool:
+    """Whether a client takes both forms of an answer, as the SDK wants it."""
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
-    return not kinds.isdisjoint(("application/json", "application/*", "*/*"))
+    return "*/*" in kinds or not (
+        kinds.isdisjoint(("application/json", "application/*")) or kinds.isdisjoint(("text/event-stream", "text/*"))
+    )
 
 
 def _is_soon(tool: ToolDefinition) -> bool:
