@@ -38,7 +38,7 @@ NOTHING = "nothing"
 _SOURCE = str(Path(handrail.__file__).parent)
 PARTS = {
     "OpenTelemetry": ("observe/tracing.py", "observe/otel_metrics.py", "runtime/traced.py"),
-    "statistics by day": ("observe/usage.py", "observe/sketch.py", "runtime/statistics.py"),
+    "statistics by day": ("observe/usage_log.py", "observe/sketch.py", "runtime/statistics.py"),
     "versions side by side": ("registry/version_rules.py", "runtime/pinned_versions.py"),
     "roles and the host's policy": ("registry/host_policy.py", "identity/"),
     "new tools while a server runs": ("build/", "cli/"),

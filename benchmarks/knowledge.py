@@ -20,7 +20,7 @@ from handrail_reference.services.embeddings import Embedder
 from handrail_reference.services.kb.files import Source
 from handrail_reference.services.kb.importing import embed_missing, import_sources
 from handrail_reference.services.kb.port import Filter
-from handrail_reference.services.kb.reading import records_by_key
+from handrail_reference.services.kb.record_queries import records_by_key
 from handrail_reference.services.kb.service import KnowledgeBase
 
 _DATA = Path(__file__).parents[1] / "tests" / "data" / "banking_kb_dev.json"

@@ -34,12 +34,12 @@ from handrail_reference.services.embeddings import Embedder, import_packages, op
 from handrail_reference.services.kb.database import KnowledgeDatabase
 from handrail_reference.services.kb.files import find_sources
 from handrail_reference.services.kb.importing import ImportOutcome, import_sources
+from handrail_reference.services.kb.record_writes import space_id
 from handrail_reference.services.kb.service import KnowledgeBase
-from handrail_reference.services.kb.writing import space_id
 
 _RECORDS = int(os.environ.get("HANDRAIL_BENCH_RECORDS", "100_000"))
 _BESIDE = max(1_000, _RECORDS // 10)
-"""So many records are imported while searches go on."""
+"""The number of records that are imported while searches continue."""
 _QUERIES, _WORDS = 300, 30_000
 _SYLLABLES = ("ba", "ke", "lo", "mi", "nu", "ra", "se", "ti", "vo", "du", "pra", "ster", "lin", "gor", "fen", "mal")
 Make = Callable[[Path], KnowledgeBase]

@@ -26,7 +26,7 @@ from handrail.app import Runtime
 from handrail.contract.call import Call, IdScope
 from handrail.contract.model import CallMade, Finished, TextDelta, ToolMessage
 from handrail.server.assembly import assemble
-from handrail.server.keys import KeyRing, given_key
+from handrail.server.key_ring import KeyRing, given_key
 from handrail.server.options import Options
 from handrail.server.uvicorn_server import bound, calm_the_collector, make_server
 from handrail.testing import open_tools

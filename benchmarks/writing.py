@@ -1,7 +1,7 @@
 """Writing calls and turns on SQLite against bare commits of the same durability, in pairs: one after the other, again and again.
 
 What a disk takes for a commit changes from minute to minute, so that only what was measured side by side is compared, and the
-median of many pairs is told.
+median of many pairs is reported.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _BareCommits:
         self.db.execute("PRAGMA synchronous=FULL")
 
     def seconds(self, count: int = _EACH) -> float:
-        """What one commit takes, of so many."""
+        """How long one commit takes, as the mean of several."""
         started = time.perf_counter()
         for _ in range(count):
             self.db.execute("BEGIN IMMEDIATE")

@@ -7,7 +7,7 @@ is changed. A process collects the tests of a target once and forks for each mut
 faulty code and runs the tests that enter it. A fault outside of functions is imported in place of its module instead, which
 takes seconds longer. Outcomes are appended to build/mutants as they come, so a run that is stopped continues where it was. A
 target starts anew when its module has changed; when only its tests have changed, its survivors are tried again. Runs of
-different targets may go on at the same time. The report says how many were killed, and fails where fewer than 80 % were, or
+different targets may continue at the same time. The report says how many were killed, and fails where fewer than 80 % were, or
 where one survived that is not listed.
 """
 
@@ -325,7 +325,7 @@ def _in_child(
     try:
         ended = bool(select.select([reading], [], [], time_limit)[0])
     finally:
-        # Also when this run is stopped: the child would go on alone, and a mutant may never end. One without a limit of its
+        # Also when this run is stopped: the child would continue alone, and a mutant may never end. One without a limit of its
         # own has children that it ends itself.
         os.close(reading)
         if not ended:

@@ -45,7 +45,7 @@ def _starts_as_nobody(folder):
             os.setuid(NOBODY)
             postgres_server._programs = lambda _: programs
             _starts(folder)
-        except BaseException:  # noqa: BLE001 - the child must not go on with the tests, whatever it is
+        except BaseException:  # noqa: BLE001 - the child must not continue with the tests, whatever it is
             traceback.print_exc()
             os._exit(1)
         os._exit(0)

@@ -29,14 +29,14 @@ from handrail.contract.gates import Gate
 from handrail.contract.live import LiveModel
 from handrail.contract.model import Model
 from handrail.contract.ports import AuditPort, Clock, MetricsPort, TracingPort
-from handrail.contract.service import ServiceConfig
+from handrail.contract.service_config import ServiceConfig
 from handrail.contract.store import Store
 from handrail.identity.config import check_secret
 from handrail.observe.audit import AuditLog
 from handrail.observe.metrics import Metrics
 from handrail.observe.redaction import compile_redactor
 from handrail.observe.tracing import Tracing, tracing_of, tracing_or_none
-from handrail.observe.usage import UsageLog
+from handrail.observe.usage_log import UsageLog
 from handrail.picking import pick_tools
 from handrail.plugins import import_named
 from handrail.providers import as_meant

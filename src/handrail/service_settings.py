@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from handrail.contract.errors import ConfigError
-from handrail.contract.service import EnvironmentText, ServiceConfig
+from handrail.contract.service_config import EnvironmentText, ServiceConfig
 from handrail.plugins import SERVICES, entry_points_of
 
 _FILE = "handrail.toml"

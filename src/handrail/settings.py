@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from handrail.authoring.mcp.server_config import UpstreamConfig, upstream_configs
 from handrail.authoring.source import UPSTREAM_CAPABILITY
 from handrail.contract.errors import ConfigError
-from handrail.contract.service import ServiceConfig
+from handrail.contract.service_config import ServiceConfig
 from handrail.identity.config import ConnectionConfig, connection_configs, is_safe_address
 from handrail.registry.host_policy import ToolPolicy
 from handrail.registry.version_rules import VersionRules
@@ -91,7 +91,7 @@ class Settings:
     server_idle_seconds: int = 1_800
     server_shutdown_seconds: int = 20
     server_keep_days: int = 90
-    """Conversations that nobody went on with for so long are deleted."""
+    """Conversations that nobody continued with for so long are deleted."""
     server_max_conversations: int = 100_000
     """Conversations that are kept in all; beyond it no new ones are opened."""
     server_max_conversations_per_key: int = 50_000
@@ -314,7 +314,7 @@ def _gateway(servers: Mapping[str, UpstreamConfig]) -> dict[str, ServiceConfig]:
     enabled = {name: one for name, one in servers.items() if one.enabled}
     if not enabled:
         return {}
-    factory = "handrail.mcp.gateway.service:open_gateway"
+    factory = "handrail.mcp.gateway.gateway_factory:open_gateway"
     return {
         UPSTREAM_CAPABILITY: ServiceConfig(name=UPSTREAM_CAPABILITY, factory=factory, settings={"servers": enabled})
     }

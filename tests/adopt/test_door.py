@@ -7,7 +7,7 @@ import pytest
 from tests.adopt.kit import SHOP, adopted
 
 from handrail.adopt import to_langchain, to_openai_agents, to_pydantic_ai
-from handrail.adopt.giving.door import Door
+from handrail.adopt.exporting.framework_session import FrameworkSession
 from handrail.contract.errors import UsageError
 
 SLOW = """
@@ -54,7 +54,7 @@ def seen(tools):
 async def test_a_writing_call_waits_for_those_before_it_and_is_waited_for(tmp_path):
     with adopted(tmp_path, SLOW) as tools:
         async with tools.runtime() as runtime:
-            door = Door(await runtime.open_session(), "test", None, "session")
+            door = FrameworkSession(await runtime.open_session(), "test", None, "session")
             calls = [("look", "a"), ("look", "b"), ("change", "c"), ("look", "d"), ("change", "e")]
             answers = await asyncio.gather(*(door.call(tool, {"name": name}, f"call_{name}") for tool, name in calls))
             assert [answer.data for answer in answers] == list("abcde")
@@ -69,7 +69,7 @@ async def test_a_writing_call_does_not_start_while_one_before_it_reads(tmp_path)
     with adopted(tmp_path, SLOW) as tools:
         async with tools.runtime() as runtime:
             session = await runtime.open_session()
-            door = Door(session, "test", None, "session")
+            door = FrameworkSession(session, "test", None, "session")
             assert (await door.call("change", {"name": "a"}, "0")).ok
             looking = asyncio.create_task(door.call("stare", {}, "1"))
             changing = asyncio.create_task(door.call("change", {"name": "b"}, "2"))
@@ -84,7 +84,7 @@ async def test_a_writing_call_does_not_start_while_one_before_it_reads(tmp_path)
 async def test_a_cancelled_call_does_not_hold_up_the_next_one(tmp_path):
     with adopted(tmp_path, SLOW) as tools:
         async with tools.runtime() as runtime:
-            door = Door(await runtime.open_session(), "test", None, "session")
+            door = FrameworkSession(await runtime.open_session(), "test", None, "session")
             first = asyncio.create_task(door.call("look", {"name": "a"}, "1"))
             waiting = asyncio.create_task(door.call("change", {"name": "b"}, "2"))
             await asyncio.sleep(0)
@@ -108,7 +108,7 @@ async def test_a_handler_that_calls_through_its_own_door_does_not_wait_for_itsel
     )
     with adopted(tmp_path, source) as tools:
         async with tools.runtime() as runtime:
-            door = Door(await runtime.open_session(), "test", None, "session")
+            door = FrameworkSession(await runtime.open_session(), "test", None, "session")
             handler = tools.snapshot.tool("both").handler.execute
             sys.modules[handler.__module__].DOOR.append(door)
             async with asyncio.timeout(30):
@@ -119,9 +119,11 @@ async def test_only_what_the_session_may_use_is_given_and_an_unknown_name_is_ref
     with adopted(tmp_path, SHOP) as tools:
         async with tools.runtime() as runtime:
             session = await runtime.open_session()
-            assert [d.tool_id for d in Door(session, "test", ["find_book"], "session").definitions] == ["find_book"]
+            assert [d.tool_id for d in FrameworkSession(session, "test", ["find_book"], "session").definitions] == [
+                "find_book"
+            ]
             with pytest.raises(UsageError, match='no tool "find_bok" on offer'):
-                Door(session, "test", ["find_bok"], "session")
+                FrameworkSession(session, "test", ["find_bok"], "session")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ async def test_a_missing_framework_is_one_sentence_that_says_what_to_install(tmp
 
 def test_tools_are_handed_over_where_the_session_lives():
     with pytest.raises(UsageError, match="in a coroutine"):
-        Door(object(), "test", None, "session")
+        FrameworkSession(object(), "test", None, "session")
 
 
 async def test_an_id_that_a_model_uses_again_is_another_call_but_a_step_that_is_run_again_is_not(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from tests.adopt.kit import adopted
 
 from handrail.adopt import from_function
-from handrail.adopt.taking.adopted import Foreign, adopt
+from handrail.adopt.importing.adopted import Foreign, adopt
 from handrail.authoring.decorator import definition_of, guide_of
 from handrail.build.compiler import BuildPlan, build
 from handrail.contract.errors import BuildError, DefinitionError, ErrorType
@@ -205,7 +205,7 @@ def test_a_foreign_name_of_which_nothing_is_left_is_refused_in_a_sentence(name):
 
 def test_two_foreign_names_that_become_the_same_are_found_by_the_build(tmp_path):
     source = """
-        from handrail.adopt.taking.adopted import Foreign, adopt
+        from handrail.adopt.importing.adopted import Foreign, adopt
 
         def made(name):
             foreign = Foreign(name=name, description="Does it.", schema={"type": "object"}, run=print, is_async=False)

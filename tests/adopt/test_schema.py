@@ -2,8 +2,8 @@
 
 import pytest
 
-from handrail.adopt.taking.results import json_form
-from handrail.adopt.taking.schema import closed_schema
+from handrail.adopt.importing.results import json_form
+from handrail.adopt.importing.schema import closed_schema
 from handrail.contract.errors import DefinitionError
 
 

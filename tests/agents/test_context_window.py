@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from tests.agents.inventions import Invented, desk
+from tests.agents.invented_tools import Invented, open_agent
 
 from handrail import Call
 from handrail.agents import AgentPolicy
@@ -93,7 +93,7 @@ async def test_the_window_of_an_ollama_s_model_is_what_the_server_says_of_it(ser
     async with OllamaServer(replies, api_key="", models={"mine": ["tools"]}, **server) as ollama:
         model = open_model("ollama:mine", environment={}, base_url=ollama.base_url)
         try:
-            async with desk(LONG, model=model) as here:
+            async with open_agent(LONG, model=model) as here:
                 await here.say("Hello")
                 assert model.context_window == first
                 await here.say("And?")
@@ -111,7 +111,7 @@ async def test_an_ollama_that_says_nothing_of_a_model_answers_all_the_same():
     async with OllamaServer([Reply("One."), Reply("Two.")], api_key="") as ollama:  # it does not even have it, it says
         model = open_model("ollama:qwen3", environment={}, base_url=ollama.base_url)
         try:
-            async with desk(LONG, model=model) as here:
+            async with open_agent(LONG, model=model) as here:
                 assert (await here.say("Hello"), await here.say("And?")) == ("One.", "Two.")
                 assert model.context_window is None
         finally:
@@ -123,7 +123,7 @@ async def test_the_provider_s_own_count_is_the_peak_and_beyond_nine_tenths_it_is
     model = PlayedModel(
         [["One.", Usage(850, 20)], ["Two.", Usage(905, 20)], ["Three.", Usage(930, 20)]], context_window=1_000
     )
-    async with desk(LONG, model=model) as here:
+    async with open_agent(LONG, model=model) as here:
         await here.say("Hello")
         assert here.runtime.metrics.session(here.session.id)["peakContextTokens"] == 870
         assert "context" not in here.told("usage")[0]
@@ -141,7 +141,7 @@ async def test_a_full_window_leaves_out_the_oldest_results_and_never_what_the_us
     calls = [piece for n in range(4) for piece in ([Call("read_page", {}, f"c{n}")], [f"Page {n}."])]
     calls[7] = [calls[7][0], Usage(3_900, 40)]
     model = PlayedModel([*calls, ["Done."]], context_window=4_000)
-    async with desk(LONG, model=model) as here:
+    async with open_agent(LONG, model=model) as here:
         for number in range(4):
             await here.say(f"Read page {number}")
         before = results(model.requests[-1])
@@ -156,7 +156,7 @@ async def test_a_full_window_leaves_out_the_oldest_results_and_never_what_the_us
 
 async def test_the_configuration_s_window_is_believed_before_the_table_s():
     model = PlayedModel([["One.", Usage(95, 2)]], context_window=1_000)
-    async with desk(LONG, model=model, policy=AgentPolicy(context_window=100)) as here:
+    async with open_agent(LONG, model=model, policy=AgentPolicy(context_window=100)) as here:
         await here.say("Hello")
         assert here.told("usage")[0]["context"] == {"usedTokens": 97, "windowTokens": 100}
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from tests.agents.inventions import Invented, built
+from tests.agents.invented_tools import Invented, built
 from tests.tools.reference import reference
 
 from handrail.agents import AgentPolicy, Prompts

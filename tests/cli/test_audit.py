@@ -12,7 +12,7 @@ from sqlite3 import connect
 import pytest
 from tests.observe.test_audit_verify import change, restamp
 
-from handrail.observe.reading import audit_files, read_events
+from handrail.observe.audit_files import audit_files, read_events
 
 KEY = "a long secret of the operator"
 ARGS = {"id": "A-1001", "status": "shipped"}

@@ -22,7 +22,7 @@ import pytest
 from handrail.cli import terminal_input
 from handrail.cli.chat_lines import Lines
 from handrail.cli.chat_screen import PlainScreen
-from handrail.cli.chat_talk import TerminalChat
+from handrail.cli.terminal_chat import TerminalChat
 
 LOOK = "What is order A-1001?"
 BOOK = "book a meeting with ana@example.com tomorrow at 3 pm"

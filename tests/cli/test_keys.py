@@ -9,7 +9,7 @@ import pytest
 from tests.server.keys import keys_of
 from tests.server.test_commands import serving
 
-from handrail.server.keys import KeyRing
+from handrail.server.key_ring import KeyRing
 
 
 def test_a_key_is_shown_once_alone_on_a_line_and_only_its_hash_is_kept(project, handrail):

@@ -1,4 +1,4 @@
-"""`handrail ledger prune`: what is long over gives its room back, and nothing that may be asked for again does."""
+"""`handrail ledger prune`: what has expired gives its space back, and nothing that may be asked for again does."""
 
 import json
 import sqlite3

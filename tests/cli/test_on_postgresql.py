@@ -5,10 +5,10 @@ import json
 import psycopg
 import pytest
 
-from handrail.observe.reading import audit_files
+from handrail.observe.audit_files import audit_files
 from handrail_reference.services.kb.opening import open_kb
 from handrail_reference.services.kb.record import make_record
-from handrail_reference.services.kb.writing import Tally, put_records
+from handrail_reference.services.kb.record_writes import Tally, put_records
 
 ORDER = ("--args", json.dumps({"id": "A-1001", "status": "shipped"}), "--yes")
 

@@ -49,7 +49,7 @@ class Hasty(SystemClock):
         await asyncio.sleep(min(seconds, 0.02))
 
 
-class Desk:
+class AgentCase:
     def __init__(self, agent, session):
         self.agent, self.session = agent, session
         self.conversation = Conversation()
@@ -65,7 +65,7 @@ class Desk:
 
 
 class Patience:
-    """The limits of a client that waits long, but not for a server which is known not to go on: no test waits for a moment."""
+    """The limits of a client that waits long, but not for a server which is known not to continue: no test waits for a moment."""
 
     def __init__(self, server):
         self._server = server
@@ -83,13 +83,13 @@ class Patience:
 
 
 @asynccontextmanager
-async def desk(registry, server, kind):
+async def open_agent(registry, server, kind):
     """The agent, talking to this server."""
     limits = Patience(server)
     model = open_model(spec(kind), environment=server.environment, base_url=server.base_url, limits=limits)
     try:
         async with Runtime(registry, store="memory:", clock=Hasty()) as runtime:
             agent = TextAgent(runtime, model, policy=AgentPolicy(guide_tokens=0))
-            yield Desk(agent, await runtime.open_session(user="u1"))
+            yield AgentCase(agent, await runtime.open_session(user="u1"))
     finally:
         await model.close()

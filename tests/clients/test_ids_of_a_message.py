@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.clients.kit import LOOK, PAY, Desk, Hasty, build, desk, spec
+from tests.clients.kit import LOOK, PAY, AgentCase, Hasty, build, open_agent, spec
 from tests.faults.accidents import die
 from tests.runtime.conftest import make_tools
 from tests.runtime.kit import PAID, confirmed, writing
@@ -75,7 +75,7 @@ def ended(here):
 @pytest.mark.parametrize("kind", PROVIDERS)
 async def test_the_same_payment_asked_for_in_two_turns_is_made_twice(tools, kind):
     script = [Reply("", [PAY]), PAID_WORDS, Reply("", [PAY]), PAID_WORDS]
-    async with counting_anew(kind, script) as server, desk(tools[1], server, kind) as here:
+    async with counting_anew(kind, script) as server, open_agent(tools[1], server, kind) as here:
         await here.say("Pay the rent.", "m1")
         await here.say("Pay the rent once more.", "m2")
         cards = [event.data["callId"] for event in here.events if event.type == "tool_finished"]
@@ -92,7 +92,7 @@ async def test_the_same_payment_asked_for_in_two_turns_is_made_twice(tools, kind
 async def test_a_later_message_of_the_turn_may_use_an_id_again_for_another_call(tools, kind):
     gas = call("pay", q="gas")
     script = [Reply("", [PAY]), Reply("", [gas]), Reply("", [LOOK]), Reply("", [LOOK]), PAID_WORDS]
-    async with counting_anew(kind, script) as server, desk(tools[1], server, kind) as here:
+    async with counting_anew(kind, script) as server, open_agent(tools[1], server, kind) as here:
         assert (await here.say("Pay the rent, then the gas.")).endswith("It is paid.")
 
     assert tools[0].started() == [{"q": "rent"}, {"q": "gas"}, {"q": "rates"}, {"q": "rates"}]
@@ -102,7 +102,7 @@ async def test_a_later_message_of_the_turn_may_use_an_id_again_for_another_call(
 
 async def test_two_identical_calls_of_one_message_both_run(tools):
     script = [Reply("", [PAY, PAY]), PAID_WORDS]
-    async with counting_anew("openai", script) as server, desk(tools[1], server, "openai") as here:
+    async with counting_anew("openai", script) as server, open_agent(tools[1], server, "openai") as here:
         await here.say("Pay the rent for two months.")
 
     assert tools[0].started() == [{"q": "rent"}, {"q": "rent"}]
@@ -116,7 +116,7 @@ WITH_RESPONSE_IDS = [kind for kind in PROVIDERS if kind != "ollama"]
 async def test_an_identical_call_of_a_new_message_in_the_same_turn_is_a_new_call(tools, kind):
     """Pay, look at the answer, pay once more: the second is asked for by a message with a response id of its own."""
     script = [Reply("", [PAY]), Reply("", [PAY]), PAID_WORDS]
-    async with counting_anew(kind, script) as server, desk(tools[1], server, kind) as here:
+    async with counting_anew(kind, script) as server, open_agent(tools[1], server, kind) as here:
         await here.say("Pay the rent for March and, when that is done, the same for April.")
 
     assert tools[0].started() == [{"q": "rent"}, {"q": "rent"}]
@@ -126,7 +126,7 @@ async def test_an_identical_call_of_a_new_message_in_the_same_turn_is_a_new_call
 
 async def test_the_third_identical_call_of_a_turn_is_a_loop_whatever_message_it_comes_in(tools):
     script = [*(Reply("", [PAY]) for _ in range(3)), PAID_WORDS]
-    async with counting_anew("openai", script) as server, desk(tools[1], server, "openai") as here:
+    async with counting_anew("openai", script) as server, open_agent(tools[1], server, "openai") as here:
         await here.say("Pay the rent.")
 
     assert tools[0].started() == [{"q": "rent"}, {"q": "rent"}]
@@ -139,7 +139,7 @@ async def test_a_message_that_a_cache_repeats_is_made_once(tools, kind):
     """It comes with its own response id a second time, after another message and between two wishes."""
     gas = call("pay", q="gas")
     script = [Reply("", [PAY, gas], fault="echo"), Reply("", [PAY]), PAID_WORDS]
-    async with counting_anew(kind, script) as server, desk(tools[1], server, kind) as here:
+    async with counting_anew(kind, script) as server, open_agent(tools[1], server, kind) as here:
         await here.say("Pay the rent and the gas, then the rent once more.")
 
     assert tools[0].started() == [{"q": "rent"}, {"q": "gas"}, {"q": "rent"}]
@@ -155,7 +155,7 @@ async def test_without_distinct_response_ids_a_repeated_id_with_its_arguments_is
     """Nothing tells a second wish from a repeated message. Other arguments are another call, and never a conflict."""
     gas = call("pay", q="gas")
     script = [Reply("", [PAY, PAY]), Reply("", [PAY, PAY]), Reply("", [gas]), PAID_WORDS]
-    async with counting_anew(kind, script, response_ids) as server, desk(tools[1], server, kind) as here:
+    async with counting_anew(kind, script, response_ids) as server, open_agent(tools[1], server, kind) as here:
         await here.say("Pay the rent for two months, and the gas.")
 
     assert tools[0].started() == [{"q": "rent"}, {"q": "rent"}, {"q": "gas"}]
@@ -169,7 +169,7 @@ async def test_two_wishes_of_one_turn_are_two_writes_also_after_a_resend(tools, 
     gas = call("pay", q="gas")
     asked = [Reply("", [PAY]), Reply("", [gas]), Reply("", [PAY])]
     script = [*asked, Reply("It is", fault="drop")]
-    async with counting_anew("openai", script, response_ids) as server, desk(tools[1], server, "openai") as here:
+    async with counting_anew("openai", script, response_ids) as server, open_agent(tools[1], server, "openai") as here:
         await here.say("Pay the rent, the gas, and the rent once more.", "m1")
         before = tools[0].started()
         server.say_next(*asked, PAID_WORDS)
@@ -195,7 +195,7 @@ async def test_a_message_without_a_response_id_may_be_the_one_before_it(make_too
 async def test_a_message_that_is_sent_again_pays_once(tools, kind):
     """The answer broke off after the payment, and the client sends its message again."""
     script = [Reply("", [PAY]), Reply("It is", fault="drop"), Reply("", [PAY]), PAID_WORDS]
-    async with counting_anew(kind, script) as server, desk(tools[1], server, kind) as here:
+    async with counting_anew(kind, script) as server, open_agent(tools[1], server, kind) as here:
         await here.say("Pay the rent.", "m1")
         assert any(event.type == "error" for event in here.events)
         server.say_next(*script[2:])
@@ -244,7 +244,7 @@ async def test_an_approved_call_is_told_under_its_id_and_the_next_turn_asks_anew
     async with world, counting_anew("openai", script) as server:
         model = open_model(spec("openai"), environment=server.environment, base_url=server.base_url)
         runtime = world.runtime()
-        here = Desk(TextAgent(runtime, model, policy=AgentPolicy(guide_tokens=0)), await runtime.open_session())
+        here = AgentCase(TextAgent(runtime, model, policy=AgentPolicy(guide_tokens=0)), await runtime.open_session())
         await here.say("Pay the rent.")
         (wanted,) = [event.data for event in here.events if event.type == "confirmation"]
         ear = here.session.events_queue.attach()

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from handrail.contract.call import Call
 from handrail.contract.model import AssistantMessage, HostMessage, ModelRequest, ToolMessage, UserMessage
-from handrail.providers.local.answer_grammar import AnswerReader, answer_schema, reduced
 from handrail.providers.local.prompt import messages_for
+from handrail.providers.local.tool_call_grammar import AnswerReader, answer_schema, reduced
 
 PAY = {
     "type": "function",

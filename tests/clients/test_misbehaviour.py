@@ -7,7 +7,7 @@ meets the message that makes the calls, or the answer after them, once or every 
 import asyncio
 
 import pytest
-from tests.clients.kit import LOOK, PAY, SERVERS, build, desk
+from tests.clients.kit import LOOK, PAY, SERVERS, build, open_agent
 
 from handrail.clients import provider_of
 from handrail.providers import provider_names
@@ -62,7 +62,7 @@ async def test_calls_that_come_with_a_fault_are_made_once_and_answered(tools, ki
     # A model that was told that its call was refused makes it again; with these it got what it wanted among the rest.
     insist = fault not in ("flood", "echo", "misfit")
     script = [Reply("", [PAY, LOOK], fault=fault, insist=insist), Reply(PAID)]
-    async with SERVERS[kind](script) as server, desk(tools[1], server, kind) as here:
+    async with SERVERS[kind](script) as server, open_agent(tools[1], server, kind) as here:
         async with asyncio.timeout(120):
             answer = await here.say("Pay the rent.")
             assert answer.strip(), "a turn always ends in words"
@@ -79,7 +79,7 @@ async def test_calls_that_come_with_a_fault_are_made_once_and_answered(tools, ki
 async def test_an_answer_that_comes_with_a_fault_is_not_lost_and_writes_nothing_again(tools, kind, fault):
     """The write is done when the fault comes. What was shown of the answer is not shown twice as if it were new."""
     script = [Reply("", [PAY]), Reply(PAID, fault=fault), Reply(PAID)]
-    async with SERVERS[kind](script) as server, desk(tools[1], server, kind) as here:
+    async with SERVERS[kind](script) as server, open_agent(tools[1], server, kind) as here:
         async with asyncio.timeout(120):
             answer = await here.say("Pay the rent.", "m1")
             broken = [event.data["message"] for event in here.events if event.type == "error"]
@@ -102,7 +102,7 @@ async def test_an_answer_that_comes_with_a_fault_is_not_lost_and_writes_nothing_
 @pytest.mark.parametrize(("kind", "fault"), LASTING)
 async def test_a_fault_that_does_not_pass_ends_the_turn_with_an_error_and_the_talk_can_go_on(tools, kind, fault):
     script = [Reply("", [LOOK, PAY], fault=fault, lasting=True)]
-    async with SERVERS[kind](script) as server, desk(tools[1], server, kind) as here:
+    async with SERVERS[kind](script) as server, open_agent(tools[1], server, kind) as here:
         async with asyncio.timeout(120):
             answer = await here.say("Pay the rent.")
         assert answer.strip(), "a turn always ends in words"
@@ -123,7 +123,7 @@ async def test_a_fault_that_does_not_pass_ends_the_turn_with_an_error_and_the_ta
 async def test_what_a_refused_answer_asks_for_is_never_done(tools, kind):
     async with (
         SERVERS[kind]([Reply("", [PAY, LOOK], reason="refusal")]) as server,
-        desk(tools[1], server, kind) as here,
+        open_agent(tools[1], server, kind) as here,
     ):
         assert await here.say("Pay the rent.") == "Sorry, I cannot help with that."
         assert here.events[-1].data["reason"] == "refusal"
@@ -136,14 +136,14 @@ async def test_what_a_refused_answer_asks_for_is_never_done(tools, kind):
 @pytest.mark.parametrize("kind", PROVIDERS)
 async def test_doubled_events_are_known_by_their_marks_and_counted(tools, kind):
     laughs = Reply("ha ha ha ha", fault="duplicate")
-    async with SERVERS[kind]([laughs]) as server, desk(tools[1], server, kind) as here:
+    async with SERVERS[kind]([laughs]) as server, open_agent(tools[1], server, kind) as here:
         assert await here.say("Laugh.") == "ha ha ha ha"
         assert here.agent.model.counters.duplicates > 1
 
 
 @pytest.mark.parametrize("kind", PROVIDERS)
 async def test_nonsense_between_events_is_counted(tools, kind):
-    async with SERVERS[kind]([Reply("Hello.", fault="nonsense")]) as server, desk(tools[1], server, kind) as here:
+    async with SERVERS[kind]([Reply("Hello.", fault="nonsense")]) as server, open_agent(tools[1], server, kind) as here:
         assert await here.say("Hello?") == "Hello."
         counters = here.agent.model.counters
         assert counters.malformed_events > 3
@@ -153,9 +153,9 @@ async def test_nonsense_between_events_is_counted(tools, kind):
 
 @pytest.mark.parametrize("kind", PROVIDERS)
 async def test_a_stream_that_breaks_after_text_is_not_asked_for_again(tools, kind):
-    """What the user has seen is not said twice: the turn ends with an apology, and the conversation can go on."""
+    """What the user has seen is not said twice: the turn ends with an apology, and the conversation can continue."""
     script = [Reply("I will pay now.", [PAY], fault="drop"), Reply("Hello.")]
-    async with SERVERS[kind](script) as server, desk(tools[1], server, kind) as here:
+    async with SERVERS[kind](script) as server, open_agent(tools[1], server, kind) as here:
         answer = await here.say("Pay.")
         assert answer.startswith("I will pay now.")
         assert "cut off" in answer
@@ -166,7 +166,7 @@ async def test_a_stream_that_breaks_after_text_is_not_asked_for_again(tools, kin
 @pytest.mark.parametrize("fault", ["busy", "down", "reset"])
 @pytest.mark.parametrize("kind", PROVIDERS)
 async def test_a_provider_that_could_not_begin_is_asked_again(tools, kind, fault):
-    async with SERVERS[kind]([Reply("Hello.", fault=fault)]) as server, desk(tools[1], server, kind) as here:
+    async with SERVERS[kind]([Reply("Hello.", fault=fault)]) as server, open_agent(tools[1], server, kind) as here:
         assert await here.say("Hello?") == "Hello."
         assert [event.type for event in here.events if event.type == "error"] == []
         assert len(server.requests) == 2

@@ -15,7 +15,7 @@ from tests.runtime.kit import PAID, Tools, writing
 from handrail.app import open_agent, open_registry, open_runtime
 from handrail.clients import text_client
 from handrail.server.assembly import assemble
-from handrail.server.keys import Key, KeyRing, hash_of
+from handrail.server.key_ring import Key, KeyRing, hash_of
 from handrail.server.options import Options
 from handrail.settings import load_settings
 from handrail.testing.servers import Reply

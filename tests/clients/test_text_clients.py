@@ -4,7 +4,7 @@ import asyncio
 import re
 
 import pytest
-from tests.clients.kit import LOOK, PAY, SERVERS, build, desk, spec
+from tests.clients.kit import LOOK, PAY, SERVERS, build, open_agent, spec
 from tests.runtime.kit import Tools, utility
 
 from handrail.clients import ClientLimits, provider_of
@@ -39,7 +39,7 @@ def ask(text="Hello?"):
 async def test_a_call_goes_all_the_way_and_its_result_is_accepted(tools, kind):
     kept, registry = tools
     script = [Reply("One moment.", [PAY, LOOK]), Reply("Paid."), Reply("Still paid.")]
-    async with SERVERS[kind](script) as server, desk(registry, server, kind) as here:
+    async with SERVERS[kind](script) as server, open_agent(registry, server, kind) as here:
         assert await here.say("Pay the rent.") == "One moment.\n\nPaid."
         assert await here.say("Is it paid?") == "Still paid."
 
@@ -71,7 +71,7 @@ async def test_arguments_whose_names_a_provider_refuses_arrive_under_their_own(k
     told = {name: own for own, name in names.items()}
 
     script = [Reply("", [ScriptedCall("send", {**told, "more": [told]})]), Reply("Sent.")]
-    async with SERVERS[kind](script) as server, desk(registry, server, kind) as here:
+    async with SERVERS[kind](script) as server, open_agent(registry, server, kind) as here:
         assert await here.say("Send it.") == "Sent."
         (envelope,) = server.envelopes(server.requests[1].body)
 
@@ -92,7 +92,7 @@ async def test_a_refusal_of_the_pipeline_is_told_to_the_model(tools, kind):
     kept, registry = tools
     wrong = type(PAY)("pay", {"q": 7})
     script = [Reply("", [wrong, type(PAY)("no_such_tool", {})]), Reply("I could not.")]
-    async with SERVERS[kind](script) as server, desk(registry, server, kind) as here:
+    async with SERVERS[kind](script) as server, open_agent(registry, server, kind) as here:
         assert await here.say("Pay.") == "I could not."
 
         assert server.problems == []

@@ -19,7 +19,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from handrail.server.voice.messages import PROTOCOL, SERVER, BadMessage, read_message
+from handrail.server.voice.voice_protocol import PROTOCOL, SERVER, BadMessage, read_message
 
 _CHECKS = {name: Draft202012Validator(schema) for name, schema in SERVER.items()}
 OUTPUT_RATE = 24_000
@@ -66,7 +66,7 @@ class VoiceScript:
         return [message for message in self.got if message["type"] == type]
 
     def wait_for(self, type: str, count: int = 1) -> dict[str, Any]:
-        """The last of so many messages of a kind."""
+        """The last message of a kind, when there are as many as that."""
         found: dict[str, Any] = self.wait(lambda: len(self.messages(type)) >= count and self.messages(type)[-1])
         return found
 

@@ -112,7 +112,7 @@ def microphone(path: Path, *, again: bool) -> tuple[str, ...]:
 
 
 def project(folder: Path, voice: dict[str, str], *, seconds: int = 60, channel: str = "any") -> Path:
-    """A project with a tool of its own that books tables, by voice too, and writes them to a file. A booking waits so many
+    """A project with a tool of its own that books tables, by voice too, and writes them to a file. A booking waits a number of
     seconds for a person, on a channel."""
     tool = folder / "tools" / "book-table"
     tool.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What a turn shows when it goes on after an approval: its costs are added up, and what waited is marked as settled."""
+"""What a turn shows when it continues after an approval: its costs are added up, and what waited is marked as settled."""
 
 from typing import Any
 

@@ -16,7 +16,7 @@ def ask(page: Any, text: str = "book") -> None:
 
 
 def wait_until(it: Opened, holds: Callable[[], bool]) -> None:
-    """Let the page go on until something is so."""
+    """Let the page continue until something is so."""
     for _ in range(400):
         if holds():
             return

@@ -206,7 +206,7 @@ def test_without_a_recogniser_one_types_in_voice_and_stays_under_its_policy(brow
         page.locator(".latency").wait_for()
         assert page.get_by_role("dialog").count() == 0, "the calendar is written to in text only"
         page.reload()
-        page.get_by_role("button", name="Go on talking").click()
+        page.get_by_role("button", name="Continue talking").click()
         page.locator("section.voice-bar[data-state=listening]").wait_for()
     assert meetings_with(served, "kim@example.com") == []
 

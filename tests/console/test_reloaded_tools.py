@@ -1,4 +1,4 @@
-"""Tools that change while a conversation is open: a real server says so, and the conversation goes on with a click."""
+"""Tools that change while a conversation is open: a real server says so, and the conversation continues with a click."""
 
 from pathlib import Path
 from typing import Any

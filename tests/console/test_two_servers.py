@@ -39,7 +39,7 @@ class TwoServed:
 
     @contextmanager
     def restarting(self) -> Iterator[None]:
-        """One is restarted while something else goes on."""
+        """One is restarted while something else continues."""
         thread = threading.Thread(target=self.restart)
         thread.start()
         try:

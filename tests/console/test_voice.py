@@ -329,7 +329,7 @@ def test_a_line_that_breaks_comes_back_where_it_was(
         ("no voice", "This server has no voice."),
         ("refused", "The voice connection was refused or cannot be reached."),
         ("no provider", "The model cannot be had."),
-        ("taken over", "Voice goes on in another tab or window."),
+        ("taken over", "Voice continues in another tab or window."),
     ],
 )
 def test_whatever_fails_is_said_in_a_sentence_and_text_goes_on(
@@ -375,7 +375,7 @@ def test_the_conversation_is_handed_to_voice_and_back_to_text(
         page = it.page
         page.fill("#message", "talk to me")
         page.press("#message", "Enter")
-        page.locator(".notice", has_text="go on by voice").get_by_role("button", name="Talk").click()
+        page.locator(".notice", has_text="continue by voice").get_by_role("button", name="Talk").click()
         in_state(it, "listening")
         page.fill("#message", "typed while talking")
         page.press("#message", "Enter")
@@ -430,7 +430,7 @@ def test_after_a_reload_and_in_another_tab_one_can_go_on_talking(
 ) -> None:
     server.script.facts = {"voice": True}
     with opened(browser, server.address, **ALLOWED) as it:
-        it.page.get_by_role("button", name="Go on talking").click()
+        it.page.get_by_role("button", name="Continue talking").click()
         in_state(it, "listening")
         assert it.page.get_by_text("Voice is still on in this session.").is_hidden()
         for state, shown in [

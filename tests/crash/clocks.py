@@ -17,7 +17,7 @@ WINDOW_MS = _LONG_LEASE_MS = 600_000
 
 
 def set_clock(ahead: float, put: Callable[[Any, str, Any], None] = setattr) -> None:
-    """From now on the clock of this machine is wrong by so many seconds, as far as this process sees it."""
+    """From now on the clock of this machine is wrong by this number of seconds, as far as this process sees it."""
     right, right_ns = time.time, time.time_ns
     put(time, "time", lambda: right() + ahead)
     put(time, "time_ns", lambda: right_ns() + int(ahead * 1e9))

@@ -163,7 +163,7 @@ class Harness:
     def _launch(self, one: Conversation) -> None:
         known = self._known_to_model(one)
         if len(known) == len(one.calls) and self.random.random() < 0.85:
-            # The model has every answer and the user goes on.
+            # The model has every answer and the user continues.
             if one.turn + 1 == len(one.turns):
                 one.done = True
                 return

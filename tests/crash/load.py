@@ -204,7 +204,7 @@ class Load:
         return any(process.exitcode is None for process in self.processes)
 
     def until_acknowledged(self, more: int, seconds: float = 60.0) -> bool:
-        """Wait until so many more outcomes are; False if nobody delivers any more, or after these seconds."""
+        """Wait until this many more outcomes are there; False if nobody delivers any more, or after these seconds."""
         self._count()
         goal, ends = self.acknowledged + more, time.monotonic() + seconds
         while self.acknowledged < goal:

@@ -3,7 +3,7 @@ piece that is over is written down, so that a run that was stopped continues wit
 
     python -m tests.crash.long_run --minutes 30
 
-Without `--minutes` it goes on until everything is done, which takes two cores that do nothing else about three quarters of an
+Without `--minutes` it continues until everything is done, which takes two cores that do nothing else about three quarters of an
 hour; then it prints the table of what was done, as `--table` does at any time. `build/long-run.json` has the same figures with
 the commit: pieces of another commit do not count. A piece that shows a fault ends the run with its seed; the next run plays
 that piece again. A control without the ledger comes first on each store, and has to double: else nobody could have seen a
@@ -228,7 +228,7 @@ Play = Callable[[Piece], Faults]
 
 
 def _parts(progress: Progress) -> list[tuple[float, Play, str]]:
-    """How much of each part of the goal is done, how to go on with it, and on which store."""
+    """How much of each part of the goal is done, how to continue with it, and on which store."""
     plays = {"kills": _kill, "deliveries": _duplicate, "deliveries_by_id": _repeat}
     parts: list[tuple[float, Play, str]] = [(progress.postgres.stops / STOPS, _stop, "postgres")]
     for store, goals in GOALS.items():

@@ -111,7 +111,7 @@ class _Repeater:
         return Opened(session.id, session.token, calls)
 
     async def _go_on(self, opened: Opened) -> None:
-        """The session goes on here: its model remembers all of its calls, and then none."""
+        """The session continues here: its model remembers all of its calls, and then none."""
         for remembered in (opened.ids, []):
             session = await self.runtime.resume_session(
                 opened.session_id, token=opened.token, restored_calls=remembered

@@ -39,7 +39,7 @@ class Message(Wanted):
 
     transfer: dict[str, Any] | None = None
     words: int = 0
-    """How long the answer goes on after the calls."""
+    """How long the answer continues after the calls."""
     approved: bool = False
     seconds: float = 0.0
 
@@ -336,7 +336,7 @@ def run(
     database: str,
     **control: bool,
 ) -> RollingFigures:
-    """At least so many restarts, however slow the machine is."""
+    """The least number of restarts, however slow the machine is."""
     with room() as folder:
         servers = RollingRestarts(
             Path(folder) / "run", clients=clients, every=every, think=think, seed=seed, seconds=seconds, kills=restarts,

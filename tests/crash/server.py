@@ -23,7 +23,7 @@ from handrail.events import SessionEvent
 from handrail.runtime.session import Session
 from handrail.server.assembly import assemble
 from handrail.server.host.session_registry import SessionRegistry
-from handrail.server.keys import KeyRing
+from handrail.server.key_ring import KeyRing
 from handrail.server.options import Options
 from handrail.server.uvicorn_server import bound, make_server
 

@@ -104,7 +104,7 @@ class TwoServers:
         self.random = random.Random(seed)
         self.seconds = seconds
         self.kills = kills
-        """At least so many: on a slow machine it takes longer until as much has happened."""
+        """The least number: on a slow machine it takes longer until as much has happened."""
         self.ledger = ledger
         self.steals = steals
         self.database = database
@@ -112,7 +112,7 @@ class TwoServers:
         self.clients: list[Client] = []
         self.disturbed = True
         self.stop_share = 0.15
-        """So many are asked to stop instead of being killed."""
+        """How many are asked to stop instead of being killed."""
         self.ports = [_free_port(), _free_port()]
         self.live: list[BaseProcess | None] = [None, None]
         self.numbers = 0

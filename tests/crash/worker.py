@@ -67,7 +67,7 @@ class Job:
     dies_at: tuple[str, int] | None = None
     """The crash point at which it kills itself, and the how manieth time; beside being killed from outside."""
     patient: bool = False
-    """Whether it goes on until every call has its outcome."""
+    """Whether it continues until every call has its outcome."""
 
 
 def work(job: Job) -> None:

@@ -14,7 +14,7 @@ TOOLS = {"pay": (writing(), PAID), "look": (reading(), FOUND)}
 
 
 class HangingStore(SqliteStore):
-    """Its next commit hangs, after it was made, until it may go on."""
+    """Its next commit hangs, after it was made, until it may continue."""
 
     def __init__(self, *place, **options):
         super().__init__(*place, **options)
@@ -37,7 +37,7 @@ async def test_no_writing_call_starts_once_a_file_of_the_store_is_gone(make_tool
             answer = await session.call("pay", {"q": "b"}, call_id="c2")
             assert kind(answer) == "STORE_UNAVAILABLE"
             assert not answer.error.partial_side_effects
-        assert (await session.call("look", {"q": "a"})).ok, "reads go on"
+        assert (await session.call("look", {"q": "a"})).ok, "reads continue"
         assert world.starts == 2  # one of each that was answered
 
 
@@ -50,7 +50,7 @@ async def test_a_claim_whose_commit_hung_starts_nothing_until_it_is_asked_for_ag
         store.hang.set()
         answer = await session.call("pay", {"q": "a"}, call_id="c1")
         assert kind(answer) == "STORE_UNAVAILABLE"
-        assert (await session.call("look", {"q": "a"})).ok, "reads go on"
+        assert (await session.call("look", {"q": "a"})).ok, "reads continue"
         starts = world.starts
         assert "handrail_store_timeouts_total 0" not in runtime.metrics.to_prometheus()
         assert "handrail_store_waiting " in runtime.metrics.to_prometheus()

@@ -689,7 +689,7 @@ async def test_row_39_a_full_audit_disk_stops_writes_and_not_reads(make_tools, s
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert {"q": "a"} not in world.tools.started()
-        assert (await pay(session, "c1")).ok, "and go on when there is room again"
+        assert (await pay(session, "c1")).ok, "and continue when there is room again"
 
 
 @both_stores

@@ -78,7 +78,7 @@ async def test_row_21_a_write_whose_client_has_gone_ends_once_and_its_outcome_ca
             while await outcomes(server) != ["succeeded"]:
                 await asyncio.sleep(0.005)
         if way == "messages":
-            # The turn went on without its client, who gets the answer by sending the message again.
+            # The turn continued without its client, who gets the answer by sending the message again.
             assert "post: ok" in text_of(await ana.say('call post {"q": "a"}', "m1"))
         assert marks(server) == ["begun", "ended"]
         assert await outcomes(server) == ["succeeded"]
@@ -93,7 +93,7 @@ async def test_row_21_a_reading_call_whose_client_cannot_come_back_is_stopped(tm
         (server.tools.root / "go").touch()
         await asyncio.sleep(0.05)
         assert marks(server) == ["begun"]
-        assert (await ana.say("hello"))[-1].data["state"] == "done", "the session goes on"
+        assert (await ana.say("hello"))[-1].data["state"] == "done", "the session continues"
 
 
 INJECTED = (

@@ -30,7 +30,7 @@ async def unheard(world, runtime):
     world.store.deaf, world.store.only = 2, "claim"
     answer = await runtime.approve(hold_id, token=token)
     assert kind(answer) == "STORE_UNAVAILABLE"
-    assert "as soon as it can be" in answer.error.message, "it goes on, and the person is told so"
+    assert "as soon as it can be" in answer.error.message, "it continues, and the person learns that"
     assert not answer.error.retryable
     assert await states(world) == ["running"]
     assert world.starts == 0

@@ -128,7 +128,7 @@ async def test_row_15_what_becomes_known_while_an_outcome_is_stored_is_stored_af
         async def meanwhile(one):
             row = await finish(one)
             if one.key == key and one.state is LedgerState.UNKNOWN:
-                waiting[key] = known  # the function that went on after its deadline has ended
+                waiting[key] = known  # the function that continued after its deadline has ended
             return row
 
         world.store.finish = meanwhile

@@ -12,7 +12,7 @@ import pytest
 from tests.identity.authorization_server import AuthorizationServer
 from tests.identity.kit import connected, connections
 from tests.runtime.kit import audited, kind
-from tests.services.calendar.desk import CREATE, LOOK, built
+from tests.services.calendar.approved_calls import CREATE, LOOK, built
 from tests.services.calendar.google_server import SCOPE, GoogleRefusal, GoogleServer, google_server
 from tests.services.calendar.kit import NOW
 
@@ -74,7 +74,7 @@ class PersonalGoogle(GoogleServer):
         return [event["summary"] for event in self.calendars[ACCOUNTS[user]].values()]
 
 
-class Desk:
+class BookingHost:
     """A host where each person books in their own calendar."""
 
     def __init__(
@@ -115,7 +115,7 @@ def authority() -> Iterator[AuthorizationServer]:
 
 
 @asynccontextmanager
-async def open_desk(folder: Path, authority: AuthorizationServer) -> AsyncIterator[Desk]:
+async def open_host(folder: Path, authority: AuthorizationServer) -> AsyncIterator[BookingHost]:
     registry = Registry.load(built(folder))
     registry.lock()
     store = MemoryStore()
@@ -129,7 +129,7 @@ async def open_desk(folder: Path, authority: AuthorizationServer) -> AsyncIterat
         calendar.settling_seconds = 0.0
         try:
             async with Runtime(registry, store=store, connections=made, capabilities={"calendar": calendar}) as runtime:
-                yield Desk(runtime, made, authority, google)
+                yield BookingHost(runtime, made, authority, google)
         finally:
             await calendar.close()
     assert google.violations == []
@@ -150,14 +150,14 @@ async def first_wanted(session: Session) -> ConnectionWanted:
 async def test_each_person_books_with_their_own_token_and_nobody_without_one(
     tmp_path: Path, authority: AuthorizationServer
 ) -> None:
-    async with open_desk(tmp_path, authority) as desk:
-        ana = await desk.runtime.open_session(user="ana")
-        ben = await desk.runtime.open_session(user="ben")
-        google = desk.google
+    async with open_host(tmp_path, authority) as host:
+        ana = await host.runtime.open_session(user="ana")
+        ben = await host.runtime.open_session(user="ben")
+        google = host.google
 
         # Ana has connected, and books in her own calendar.
-        await desk.connect("ana")
-        booked, before = await desk.book(ana, "Ana's review")
+        await host.connect("ana")
+        booked, before = await host.book(ana, "Ana's review")
         assert booked.ok, booked.to_dict()
         assert wanted(before) == []
         assert (google.titles("ana"), google.titles("ben")) == (["Ana's review"], [])
@@ -165,97 +165,97 @@ async def test_each_person_books_with_their_own_token_and_nobody_without_one(
 
         # Ben has not: AUTH for the model, the link for him, and no request reaches Google.
         google.used.clear()
-        refused = await desk.look(ben)
+        refused = await host.look(ben)
         assert kind(refused) == "AUTH"
         assert LINK not in str(refused.to_dict())
         link = await first_wanted(ben)
         assert (link.link, link.tool_id, link.connection) == (LINK, LOOK, "example")
-        refused, before = await desk.book(ben, "Ben's review")
+        refused, before = await host.book(ben, "Ben's review")
         assert kind(refused) == "AUTH"
         assert google.used == []
         assert google.titles("ben") == []
 
         # Ana's channel has brought nothing of it.
-        booked, before = await desk.book(ana, "Ana's second")
+        booked, before = await host.book(ana, "Ana's second")
         assert booked.ok
         assert wanted(before) == []
 
-        taken = await desk.look(ana)
+        taken = await host.look(ana)
         assert [slot["start"][11:16] for slot in taken.data["available_slots"]] == ["08:00", "10:00"]
 
         # Ben connects; his calls carry his token and reach his calendar alone.
-        await desk.connect("ben")
+        await host.connect("ben")
         google.used.clear()
-        seen = await desk.look(ben)
+        seen = await host.look(ben)
         assert seen.ok, seen.to_dict()
         assert [slot["start"][11:16] for slot in seen.data["available_slots"]] == ["08:00"], (
             "Ana's bookings are not his"
         )
-        booked, _ = await desk.book(ben, "Ben's review")
+        booked, _ = await host.book(ben, "Ben's review")
         assert booked.ok, booked.to_dict()
         assert set(google.used) == {ACCOUNTS["ben"]}
         assert (google.titles("ana"), google.titles("ben")) == (["Ana's review", "Ana's second"], ["Ben's review"])
 
-        # Ana ends her connection: her token is revoked, her calls are refused, Ben's go on.
-        ended = await desk.connections.disconnect("", "ana", "example")
+        # Ana ends her connection: her token is revoked, her calls are refused, Ben's continue.
+        ended = await host.connections.disconnect("", "ana", "example")
         assert ended.existed
-        assert await desk.connections._store.all_of("", "ana") == []
+        assert await host.connections._store.all_of("", "ana") == []
         assert all(token.revoked for token in authority.tokens if token.user == ACCOUNTS["ana"])
         google.used.clear()
-        assert kind(await desk.look(ana)) == "AUTH"
+        assert kind(await host.look(ana)) == "AUTH"
         assert (await first_wanted(ana)).link == LINK
         assert google.used == []
-        assert (await desk.look(ben)).ok
+        assert (await host.look(ben)).ok
 
         # No token is in what was written down.
-        assert "canary" not in str(audited(desk.runtime))
+        assert "canary" not in str(audited(host.runtime))
 
 
 @pytest.mark.parametrize("takes", [None, {"https://www.googleapis.com/auth/calendar.other"}], ids=["none", "scope"])
 async def test_a_connection_that_the_service_does_not_take_is_auth_and_the_person_gets_the_link(
     tmp_path: Path, authority: AuthorizationServer, takes: set[str] | None
 ) -> None:
-    async with open_desk(tmp_path, authority) as desk:
-        await desk.connect("ana")
-        ana = await desk.runtime.open_session(user="ana")
-        desk.google.takes = takes
-        refused = await desk.look(ana)
+    async with open_host(tmp_path, authority) as host:
+        await host.connect("ana")
+        ana = await host.runtime.open_session(user="ana")
+        host.google.takes = takes
+        refused = await host.look(ana)
         assert kind(refused) == "AUTH"
         assert LINK not in str(refused.to_dict())
         link = await first_wanted(ana)
         assert (link.link, link.tool_id, link.connection) == (LINK, LOOK, "example")
-        desk.google.takes = {SCOPE}
-        assert (await desk.look(ana)).ok
+        host.google.takes = {SCOPE}
+        assert (await host.look(ana)).ok
 
 
 async def test_a_token_that_was_revoked_at_the_service_is_refused_and_the_person_gets_the_link(
     tmp_path: Path, authority: AuthorizationServer
 ) -> None:
-    async with open_desk(tmp_path, authority) as desk:
-        await desk.connect("ana")
-        ana = await desk.runtime.open_session(user="ana")
-        assert (await desk.look(ana)).ok
+    async with open_host(tmp_path, authority) as host:
+        await host.connect("ana")
+        ana = await host.runtime.open_session(user="ana")
+        assert (await host.look(ana)).ok
         for token in authority.tokens:
             token.revoked = True
-        assert kind(await desk.look(ana)) == "AUTH"
+        assert kind(await host.look(ana)) == "AUTH"
         assert (await first_wanted(ana)).link == LINK
 
 
 async def test_an_unknown_booking_is_settled_with_the_token_of_whoever_made_it(
     tmp_path: Path, authority: AuthorizationServer
 ) -> None:
-    async with open_desk(tmp_path, authority) as desk:
+    async with open_host(tmp_path, authority) as host:
         for user in ACCOUNTS:
-            await desk.connect(user)
-        ana = await desk.runtime.open_session(user="ana")
-        desk.google.fails_afterwards = True
-        answer, _ = await desk.book(ana, "Plans")
+            await host.connect(user)
+        ana = await host.runtime.open_session(user="ana")
+        host.google.fails_afterwards = True
+        answer, _ = await host.book(ana, "Plans")
         assert answer.error is not None
         assert answer.error.partial_side_effects
-        [row] = [one for one in await desk.runtime.store.ledger_rows() if one.tool == CREATE]
+        [row] = [one for one in await host.runtime.store.ledger_rows() if one.tool == CREATE]
         assert row.state is LedgerState.UNKNOWN
-        desk.google.fails_afterwards = False
-        desk.google.used.clear()
-        assert (await reconcile(desk.runtime, row)).state is LedgerState.SUCCEEDED
-        assert set(desk.google.used) == {ACCOUNTS["ana"]}
-        assert (desk.google.titles("ana"), desk.google.titles("ben")) == (["Plans"], [])
+        host.google.fails_afterwards = False
+        host.google.used.clear()
+        assert (await reconcile(host.runtime, row)).state is LedgerState.SUCCEEDED
+        assert set(host.google.used) == {ACCOUNTS["ana"]}
+        assert (host.google.titles("ana"), host.google.titles("ben")) == (["Plans"], [])

@@ -21,7 +21,7 @@ from handrail.app import open_token_checker
 from handrail.cli.doctor_command import _identity
 from handrail.contract.errors import ConfigError
 from handrail.identity.tokens import TokenChecker, TokenNotBelieved, TokenRules
-from handrail.server.keys import token_keys
+from handrail.server.key_ring import token_keys
 from handrail.settings import Settings, load_settings
 
 NOW = 1_800_000_000.0

@@ -82,7 +82,7 @@ def calls_kept(folder: Path) -> dict[str, str]:
 
 
 async def retries_end(folder: Path, calls: set[str]) -> None:
-    """Time goes on for these calls until none that is identical is a retry, which starts when their answers were delivered."""
+    """Time passes for these calls until none that is identical is a retry, which starts when their answers were delivered."""
     async with asyncio.timeout(10):
         while not all("delivered" in calls_kept(folder)[call] for call in calls):
             await asyncio.sleep(0.02)

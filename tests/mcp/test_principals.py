@@ -12,7 +12,7 @@ from tests.runtime.kit import utility
 
 from handrail.mcp.server.governed_calls import GovernedCalls
 from handrail.mcp.server.options import Principal
-from handrail.mcp.server.sealing import Sealer
+from handrail.mcp.server.sealer import Sealer
 from handrail.stores import open_store
 
 __all__ = ["make_tools"]

@@ -17,7 +17,7 @@ from handrail.mcp.server.governed_calls import CallKey
 from handrail.mcp.server.options import McpOptions, Principal
 from handrail.mcp.server.tasks import Tasks
 from handrail.observe.verify import read_events
-from handrail.server.keys import hash_of, key_of_token
+from handrail.server.key_ring import hash_of, key_of_token
 from handrail.server.options import Options
 from handrail.stores import MemoryStore
 

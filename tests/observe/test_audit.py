@@ -33,7 +33,7 @@ OWN = {"audit_start", "checkpoint"}
 
 
 class Ticking:
-    """A clock that goes on by about two milliseconds, exact in binary, whenever it is asked."""
+    """A clock that continues by about two milliseconds, exact in binary, whenever it is asked."""
 
     def __init__(self, now=1_700_000_000.0):
         self.now = now

@@ -8,8 +8,8 @@ import pytest
 from handrail.cli import audit_command
 from handrail.cli import main as handrail
 from handrail.observe.audit import AuditLog
+from handrail.observe.audit_files import Follower, tail_events
 from handrail.observe.chain import SEALED_LINE, seal, split_seal
-from handrail.observe.reading import Follower, tail_events
 from handrail.observe.verify import read_events, verify_directory
 
 KEY = b"a secret of the operator"
@@ -177,7 +177,7 @@ def test_a_cut_between_two_files_of_a_chain_is_found_without_checkpoints(tmp_pat
     parts = sorted(tmp_path.glob("audit-*.jsonl"))
     change(parts[1], lambda lines: lines.pop())
     (tmp_path / "checkpoints.jsonl").unlink()
-    assert any("does not go on where" in message for message in messages(tmp_path))
+    assert any("does not continue where" in message for message in messages(tmp_path))
 
 
 # --------------------------------------------------------------------------------------------------------- checkpoints

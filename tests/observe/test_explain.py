@@ -2,7 +2,7 @@
 
 import pytest
 
-from handrail.observe.explain import why
+from handrail.observe.call_explanation import why
 
 
 def call(event, **fields):

@@ -12,7 +12,7 @@ from handrail.contract.store import StoreUnavailable
 from handrail.contract.usage import UsageRow, add_counts
 from handrail.observe.metrics import quantile
 from handrail.observe.sketch import ACCURACY, add_value, bin_of, quantiles, value_of
-from handrail.observe.usage import day_of
+from handrail.observe.usage_log import day_of
 from handrail.observe.usage_report import first_day, merged, report, reports
 from handrail.testing import VirtualClock
 

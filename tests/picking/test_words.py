@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.picking.words import joined_words, name_as_words, split_words, stem, telling_words
+from handrail.picking.word_splitting import joined_words, name_as_words, split_words, stem, telling_words
 
 
 @pytest.mark.parametrize(

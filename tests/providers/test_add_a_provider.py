@@ -6,7 +6,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from tests.clients.kit import Desk
+from tests.clients.kit import AgentCase
 from tests.docs.pages import ROOT, blocks, write_files
 from tests.providers.test_provider_table import LAMP
 from tests.runtime.kit import PAID, Tools, writing
@@ -112,7 +112,7 @@ async def test_a_folder_and_a_line_make_a_ninth_provider(register, site, acme, t
     assert (model.provider, model.name, model.id_scope) == ("acme", "large", "message")
     async with Runtime(registry, store="memory:") as runtime:
         agent = TextAgent(runtime, model, policy=AgentPolicy(guide_tokens=0))
-        said = await Desk(agent, await runtime.open_session(user="u1")).say("Pay the rent.")
+        said = await AgentCase(agent, await runtime.open_session(user="u1")).say("Pay the rent.")
     await model.close()
 
     assert said.endswith("The rent is paid.")

@@ -1,5 +1,5 @@
 """A user has the tools that the policy gives them; the others do not exist for them. A session keeps the policy that it was
-opened with, in whichever process it goes on, and a connection that another process replaced is refused within a second."""
+opened with, in whichever process it continues, and a connection that another process replaced is refused within a second."""
 
 import pytest
 from tests.runtime.kit import FOUND, PAID, reading, writing

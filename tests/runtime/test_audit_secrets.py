@@ -37,7 +37,7 @@ async def test_a_secret_that_the_schema_refuses_is_in_no_file_of_the_audit(make_
             for call_id in ("c1", "c2"):
                 answer = await session.call(tool, {"pin": pin}, call_id=f"{tool}-{call_id}")
                 assert kind(answer) == "VALIDATION"
-        for number in range(8):  # so many refusals are a loop, whose message repeats the last one
+        for number in range(8):  # eight refusals are a loop, whose message repeats the last one
             await session.call("look", {"pin": pin, "again": number}, call_id=f"again-{number}")
             await session.call("look", '{"pin": "' + SECRET + '", ', call_id=f"torn-{number}")
     files = [path for path in (tmp_path / "audit").iterdir() if path.is_file()]

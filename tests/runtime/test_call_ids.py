@@ -1,6 +1,6 @@
 """A session that writes for hours holds little of it, and still knows every call that it has made by its id."""
 
-from tests.runtime.desk import meanwhile, open_desk
+from tests.runtime.bank import meanwhile, open_bank
 from tests.runtime.kit import kind
 
 from handrail import ToolResponse
@@ -11,7 +11,7 @@ from handrail.runtime.known_calls import MAX_KNOWN, CallIds, Entry, Forgotten
 CALLS = MAX_KNOWN + 40
 
 
-async def _many(desk, session):
+async def _many(bank, session):
     for number in range(CALLS):
         await session.begin_turn(f"input {number}")
         assert (await session.call("write_note", {"text": str(number)}, call_id=f"w{number}")).ok
@@ -19,30 +19,30 @@ async def _many(desk, session):
 
 
 async def test_a_call_of_long_ago_is_answered_from_its_first_execution_under_its_own_id() -> None:
-    async with open_desk() as desk:
-        session, _ = await desk.open()
-        await _many(desk, session)
+    async with open_bank() as bank:
+        session, _ = await bank.open()
+        await _many(bank, session)
         again = await session.call("write_note", {"text": "0"}, call_id="w0")
         assert again.ok
         assert again.meta["replayed"] is True
-        assert len(desk.book.starts) == CALLS
+        assert len(bank.book.starts) == CALLS
 
 
 async def test_an_id_of_long_ago_with_other_arguments_or_another_tool_is_a_conflict() -> None:
-    async with open_desk() as desk:
-        session, _ = await desk.open()
-        await _many(desk, session)
+    async with open_bank() as bank:
+        session, _ = await bank.open()
+        await _many(bank, session)
         other = await session.call("write_note", {"text": "something else"}, call_id="w0")
         assert kind(other) == "CONFLICT"
         reading = await session.call("read_mail", {"folder": "x"}, call_id="w1")
         assert kind(reading) == "CONFLICT"
-        assert len(desk.book.starts) == CALLS
+        assert len(bank.book.starts) == CALLS
 
 
 async def test_what_is_held_of_calls_is_bounded_and_holds_no_outcome_of_an_earlier_turn() -> None:
-    async with open_desk() as desk:
-        session, _ = await desk.open()
-        await _many(desk, session)
+    async with open_bank() as bank:
+        session, _ = await bank.open()
+        await _many(bank, session)
         assert len(session.calls_by_id) <= MAX_KNOWN
         assert not any(entry.response is not None for entry in session.calls_by_id.values())
         assert not session.writes
@@ -54,8 +54,8 @@ async def test_what_is_held_of_calls_is_bounded_and_holds_no_outcome_of_an_earli
 
 async def test_a_request_that_waits_for_a_person_is_kept_whatever_comes_after_it(monkeypatch) -> None:
     monkeypatch.setattr(known_calls, "MAX_KNOWN", 4)
-    async with open_desk() as desk:
-        session, _ = await desk.open()
+    async with open_bank() as bank:
+        session, _ = await bank.open()
         held = await session.call("delete_file", {"path": "held"}, call_id="h1")
         assert kind(held) == "CONFIRMATION_REQUIRED"
         for number in range(10):
@@ -66,23 +66,23 @@ async def test_a_request_that_waits_for_a_person_is_kept_whatever_comes_after_it
         assert again.error.confirmation_request["id"] == held.error.confirmation_request["id"]
 
 
-async def _answered_under_another_id(desk, monkeypatch):
+async def _answered_under_another_id(bank, monkeypatch):
     """A call that was answered from another's execution while its id could not be stored: its session, and how to mend it."""
     monkeypatch.setattr(known_calls, "MAX_KNOWN", 4)
-    first, _ = await desk.open()
+    first, _ = await bank.open()
     await first.begin_turn("input")
     assert (await first.call("write_note", {"text": "a"}, call_id="first")).ok
-    session = await desk.runtime.resume_session(first.id, token=first.token)
-    add_alias, tries = desk.runtime.store.add_alias, []
+    session = await bank.runtime.resume_session(first.id, token=first.token)
+    add_alias, tries = bank.runtime.store.add_alias, []
 
     async def away(session_id, alias):
         tries.append(alias)
         raise StoreUnavailable("The store is away.")
 
-    desk.runtime.store.add_alias = away
+    bank.runtime.store.add_alias = away
     assert (await session.call("write_note", {"text": "a"}, call_id="second")).meta["replayed"] is True
     assert tries
-    return session, lambda: setattr(desk.runtime.store, "add_alias", add_alias)
+    return session, lambda: setattr(bank.runtime.store, "add_alias", add_alias)
 
 
 async def _ten_more(session):
@@ -93,38 +93,38 @@ async def _ten_more(session):
 
 
 async def test_an_id_that_could_not_be_stored_is_not_forgotten(monkeypatch) -> None:
-    async with open_desk() as desk:
-        session, _ = await _answered_under_another_id(desk, monkeypatch)
+    async with open_bank() as bank:
+        session, _ = await _answered_under_another_id(bank, monkeypatch)
         await _ten_more(session)
         again = await session.call("write_note", {"text": "a"}, call_id="second")
         assert again.meta["replayed"] is True
-        assert len(desk.book.starts) == 11
+        assert len(bank.book.starts) == 11
 
 
 async def test_an_id_that_could_not_be_stored_is_stored_later_and_need_not_be_held(monkeypatch) -> None:
-    async with open_desk() as desk:
-        session, mend = await _answered_under_another_id(desk, monkeypatch)
+    async with open_bank() as bank:
+        session, mend = await _answered_under_another_id(bank, monkeypatch)
         mend()
-        session = await desk.runtime.resume_session(session.id, token=session.token)
-        assert not desk.runtime.aliases.unstored
+        session = await bank.runtime.resume_session(session.id, token=session.token)
+        assert not bank.runtime.aliases.unstored
         await _ten_more(session)
         assert len(session.calls_by_id) <= 4
         again = await session.call("write_note", {"text": "a"}, call_id="second")
         assert again.meta["replayed"] is True
-        assert len(desk.book.starts) == 11
+        assert len(bank.book.starts) == 11
 
 
 async def test_the_housekeeper_stores_ids_that_could_not_be_stored(monkeypatch) -> None:
-    async with open_desk() as desk:
-        session, mend = await _answered_under_another_id(desk, monkeypatch)
+    async with open_bank() as bank:
+        session, mend = await _answered_under_another_id(bank, monkeypatch)
         mend()
-        await meanwhile(desk.clock, _stored(desk))
-        assert "provider:second" in [alias.call_id for alias in await desk.runtime.store.aliases(session.id)]
+        await meanwhile(bank.clock, _stored(bank))
+        assert "provider:second" in [alias.call_id for alias in await bank.runtime.store.aliases(session.id)]
 
 
-async def _stored(desk):
-    while desk.runtime.aliases.unstored:
-        await desk.clock.sleep(0.25)
+async def _stored(bank):
+    while bank.runtime.aliases.unstored:
+        await bank.clock.sleep(0.25)
 
 
 def test_a_call_that_runs_stays_and_one_whose_outcome_is_not_known_too() -> None:

@@ -207,7 +207,7 @@ async def test_many_approvals_at_once_run_it_once(make_tools):
 
 
 class SlowToClaim(MemoryStore):
-    """A store whose claims wait until they may go on."""
+    """A store whose claims wait until they may continue."""
 
     def __init__(self):
         super().__init__()

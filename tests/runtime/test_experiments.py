@@ -34,7 +34,7 @@ SHARED = HostPolicy(
 
 
 async def play(make_tools, monkeypatch, sessions: int, chances: tuple[float, float]):
-    """So many sessions through the real runtime, each with a bent that its calls share; what the store has of them."""
+    """A number of sessions through the real runtime, each with a bent that its calls share; what the store has of them."""
     fields = {"category": "utility", "sideEffects": "none", "idempotent": True, "parameters": DICE}
     tools = {
         f"try@{number}": ({**fields, "toolId": "try", "version": f"{number}.0.0"}, CHANCE.format(chance=chance))

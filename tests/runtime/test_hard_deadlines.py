@@ -11,7 +11,7 @@ from tests.runtime.kit import FOUND, PATIENT_IN_A_THREAD, audited, begins_at_onc
 
 from handrail.contract.store import LedgerState
 
-# Each goes on after its cancellation until the test says so, in its own way.
+# Each continues after its cancellation until the test says so, in its own way.
 SWALLOWS = """
 async def execute(args, ctx):
     mark(args)
@@ -99,7 +99,7 @@ async def test_handlers_that_hang_are_counted_and_logged_and_their_tool_alone_is
         assert kind(await sessions[0].call("hang", {}, call_id="c1")) == "TIMEOUT"
         await until(lambda: numbers() == {"running": 1, "total": 1})
         assert 'handrail_tool_stragglers{tool="hang"} 1' in runtime.metrics.to_prometheus()
-        assert "hang goes on after its deadline of 50 ms (call c1 of session" in caplog.text
+        assert "hang still runs after its deadline of 50 ms (call c1 of session" in caplog.text
         refused = await sessions[1].call("hang", {}, call_id="c1")
         assert kind(refused) == "UNAVAILABLE"
         assert refused.error.retryable
@@ -114,7 +114,7 @@ async def test_handlers_that_hang_are_counted_and_logged_and_their_tool_alone_is
         assert 'handrail_tool_stragglers{tool="hang"} 0' in runtime.metrics.to_prometheus()
         said = [record.message for record in caplog.records if record.message.startswith("hang ")]
         assert [message.split("(")[0] for message in said] == [
-            "hang goes on after its deadline of 50 ms ",
+            "hang still runs after its deadline of 50 ms ",
             "hang takes no further calls until one of its 1 stragglers ends",
             "hang takes calls again",
         ]

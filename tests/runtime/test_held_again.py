@@ -128,7 +128,7 @@ async def test_a_store_that_does_not_take_down_who_knows_the_outcome_spoils_no_a
         async def away(*_):
             raise StoreUnavailable("The store is down.")
 
-        monkeypatch.setattr(world.store, "outcome_told", away)
+        monkeypatch.setattr(world.store, "outcome_delivered", away)
         monkeypatch.setattr(world.store, "ledger_row", away)  # nor is it asked for what is at hand
         assert (await pay(session, "c2")).data == outcome.data
         await session.begin_turn("m2")

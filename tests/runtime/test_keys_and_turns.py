@@ -638,7 +638,7 @@ async def test_chaos_3_a_version_change_stops_development_and_not_production(mak
         assert kind(await session.call("note", {})) == "CONFLICT"
         with pytest.raises(RegistryError):
             production.reload()
-        assert (await live.call("note", {})).meta["toolVersion"] == "1.0.0", "it goes on with its snapshot"
+        assert (await live.call("note", {})).meta["toolVersion"] == "1.0.0", "it continues with its snapshot"
 
 
 async def test_chaos_4_a_voice_turn_that_wants_too_much_is_told_so(make_tools):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.desk import build_tools, kind, meanwhile, open_desk, the_real_one_still_works
+from tests.runtime.bank import build_tools, kind, meanwhile, open_bank, the_real_one_still_works
 
 from handrail.contract.store import Block, HoldState
 from handrail.testing import settle
@@ -16,7 +16,7 @@ from handrail.testing import settle
 
 
 async def test_what_was_declined_is_not_approved_later() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
 
         assert kind(await bank.runtime.decline(held.id, token=held.token)) == "DECLINED"
@@ -27,7 +27,7 @@ async def test_what_was_declined_is_not_approved_later() -> None:
 
 @pytest.mark.parametrize(("mode", "seconds"), [("text", 300), ("voice", 60)])
 async def test_what_has_expired_is_not_approved(mode: str, seconds: int) -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold(mode=mode)
         await bank.clock.advance(seconds)
 
@@ -39,7 +39,7 @@ async def test_what_has_expired_is_not_approved(mode: str, seconds: int) -> None
 
 
 async def test_an_expired_request_does_not_lend_its_secret_to_the_next() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         old = await bank.hold()
         await bank.clock.advance(301)
         new = await bank.hold_in(old.session, old.ear, call_id="call_2")
@@ -51,7 +51,7 @@ async def test_an_expired_request_does_not_lend_its_secret_to_the_next() -> None
 
 
 async def test_a_secret_that_attaching_gave_again_expires_with_the_request() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
         await bank.clock.advance(299)
         await bank.runtime.attach(held.session.id, token=held.session.token)
@@ -65,7 +65,7 @@ async def test_a_secret_that_attaching_gave_again_expires_with_the_request() -> 
 
 
 async def test_a_session_that_has_ended_runs_nothing_more() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
         await held.session.close()
 
@@ -74,7 +74,7 @@ async def test_a_session_that_has_ended_runs_nothing_more() -> None:
 
 
 async def test_a_blocked_user_approves_nothing_until_the_block_ends() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
         until = bank.clock.milliseconds() + 30_000
         await bank.store.block(Block(tenant="bank", user="ana", until=until))
@@ -85,7 +85,7 @@ async def test_a_blocked_user_approves_nothing_until_the_block_ends() -> None:
 
 
 async def test_a_tool_that_is_switched_off_waits_with_its_request() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
         await bank.store.switch("transfer_money", "under repair")
 
@@ -100,7 +100,7 @@ async def test_a_tool_that_is_switched_off_waits_with_its_request() -> None:
 
 async def test_a_grant_for_the_old_tool_does_not_run_the_new_one(tmp_path: Path) -> None:
     folder = build_tools(tmp_path)
-    async with open_desk(folder) as bank:
+    async with open_bank(folder) as bank:
         held = await bank.hold()
         build_tools(tmp_path, transfer_money={"description": "Now sends ten times as much."})
         bank.registry.reload()
@@ -116,7 +116,7 @@ async def test_a_grant_for_the_old_tool_does_not_run_the_new_one(tmp_path: Path)
 
 
 async def test_a_grant_runs_the_arguments_that_were_shown_and_no_others() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         args: dict[str, Any] = {"to": "bob", "amount": 5}
         held = await bank.hold(args=args)
         args["amount"], args["to"] = 1_000_000, "eve"
@@ -127,7 +127,7 @@ async def test_a_grant_runs_the_arguments_that_were_shown_and_no_others() -> Non
 
 
 async def test_other_arguments_under_the_held_id_run_nothing() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
 
         answer = await held.session.call("transfer_money", {"to": "eve", "amount": 5}, call_id="call_1")
@@ -137,7 +137,7 @@ async def test_other_arguments_under_the_held_id_run_nothing() -> None:
 
 
 async def test_another_tool_under_the_held_id_runs_nothing() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
 
         answer = await held.session.call("delete_file", {"path": "/"}, call_id="call_1")
@@ -147,7 +147,7 @@ async def test_another_tool_under_the_held_id_runs_nothing() -> None:
 
 
 async def test_a_used_grant_is_no_grant_for_other_arguments() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
         await bank.runtime.approve(held.id, token=held.token)
 
@@ -158,7 +158,7 @@ async def test_a_used_grant_is_no_grant_for_other_arguments() -> None:
 
 
 async def test_a_used_grant_answers_its_own_call_and_never_runs_it_again() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
         first = await bank.runtime.approve(held.id, token=held.token)
 
@@ -173,7 +173,7 @@ async def test_a_used_grant_answers_its_own_call_and_never_runs_it_again() -> No
 
 
 async def test_a_used_grant_is_no_grant_in_another_session() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
         await bank.runtime.approve(held.id, token=held.token)
         other, _ = await bank.open()
@@ -185,7 +185,7 @@ async def test_a_used_grant_is_no_grant_in_another_session() -> None:
 
 
 async def test_approving_again_gives_the_same_outcome() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
         first = await bank.runtime.approve(held.id, token=held.token)
 
@@ -195,7 +195,7 @@ async def test_approving_again_gives_the_same_outcome() -> None:
 
 
 async def test_every_secret_of_a_request_together_runs_it_once() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
         for _ in range(4):
             await bank.runtime.attach(held.session.id, token=held.session.token)
@@ -210,7 +210,7 @@ async def test_every_secret_of_a_request_together_runs_it_once() -> None:
 
 
 async def test_a_secret_from_before_a_restart_works_once() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
         await bank.store.release_owner(bank.runtime.owner)
         async with bank.another_runtime() as second:
@@ -228,7 +228,7 @@ async def test_a_secret_from_before_a_restart_works_once() -> None:
 
 @pytest.mark.parametrize("state", [HoldState.DECLINED, HoldState.EXPIRED, HoldState.SUPERSEDED])
 async def test_a_request_that_is_closed_stays_closed(state: HoldState) -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
         await bank.store.move_hold(held.id, state, expected=(HoldState.PENDING,))
 
@@ -243,7 +243,7 @@ async def test_a_request_that_is_closed_stays_closed(state: HoldState) -> None:
 
 @pytest.mark.parametrize("times", [2, 50])
 async def test_approvals_at_the_same_time_run_it_once(times: int) -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
 
         async def slowly(ctx: Any, args: Any) -> Any:
@@ -259,7 +259,7 @@ async def test_approvals_at_the_same_time_run_it_once(times: int) -> None:
 
 
 async def test_of_approving_and_declining_at_the_same_time_one_wins() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         for round_ in range(10):
             held = await bank.hold(args={"to": "bob", "amount": round_ + 1})
             before = bank.book.sensitive
@@ -278,7 +278,7 @@ async def test_of_approving_and_declining_at_the_same_time_one_wins() -> None:
 
 
 async def test_two_processes_that_approve_at_once_run_it_once() -> None:
-    async with open_desk() as bank, bank.another_runtime() as second:
+    async with open_bank() as bank, bank.another_runtime() as second:
         held = await bank.hold()
 
         both = asyncio.gather(
@@ -292,7 +292,7 @@ async def test_two_processes_that_approve_at_once_run_it_once() -> None:
 
 
 async def test_a_call_that_comes_while_the_approved_one_runs_does_not_run_beside_it() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold()
 
         async def slowly(ctx: Any, args: Any) -> Any:
@@ -337,7 +337,7 @@ SPOOFS = {
 
 @pytest.mark.parametrize("way", SPOOFS)
 async def test_nothing_hides_in_the_preview(way: str) -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold(args={"to": SPOOFS[way], "amount": 5})
         preview = held.answer.error.confirmation_request["preview"]
 
@@ -352,7 +352,7 @@ async def test_nothing_hides_in_the_preview(way: str) -> None:
 
 
 async def test_no_argument_pushes_another_out_of_the_preview() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold(args={"to": "eve", "amount": 9_999_999, "note": "x" * 50_000})
         preview = held.answer.error.confirmation_request["preview"]
 
@@ -364,7 +364,7 @@ async def test_no_argument_pushes_another_out_of_the_preview() -> None:
 
 
 async def test_what_the_template_does_not_name_is_shown_all_the_same() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         options = {"recursive": True, "as": {"user": "root"}}
         held = await bank.hold("delete_file", {"path": "/", "options": options})
         preview = held.answer.error.confirmation_request["preview"]
@@ -375,7 +375,7 @@ async def test_what_the_template_does_not_name_is_shown_all_the_same() -> None:
 
 
 async def test_a_template_in_an_argument_stays_a_text() -> None:
-    async with open_desk() as bank:
+    async with open_bank() as bank:
         held = await bank.hold(args={"to": "{amount}", "amount": 7, "note": "{to|short}"})
         preview = held.answer.error.confirmation_request["preview"]
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 from tests.faults.accidents import Flaky
-from tests.runtime.desk import kind as outcome
-from tests.runtime.desk import meanwhile, open_desk
+from tests.runtime.bank import kind as outcome
+from tests.runtime.bank import meanwhile, open_bank
 from tests.runtime.kit import PAID, PATIENT, PATIENT_IN_A_THREAD, audited, begins_at_once, kind, until, writing
 
 from handrail.contract.envelope import ToolResponse
@@ -122,29 +122,29 @@ async def test_a_limit_that_another_process_has_used_up_says_when_to_try_again(m
 
 
 async def test_a_call_that_is_approved_in_a_later_turn_is_recorded_in_its_own():
-    async with open_desk() as desk:
-        held = await desk.hold()
+    async with open_bank() as bank:
+        held = await bank.hold()
         await held.session.begin_turn("something else")
-        assert outcome(await desk.runtime.approve(held.id, token=held.token)) == "OK"
-        (row,) = await desk.store.ledger_rows()
+        assert outcome(await bank.runtime.approve(held.id, token=held.token)) == "OK"
+        (row,) = await bank.store.ledger_rows()
         assert (row.turn, row.ordinal) == (1, 1)
 
 
 async def test_a_second_approval_at_the_same_time_does_not_wait_for_ever():
-    async with open_desk() as desk:
-        held, end = await desk.hold(), asyncio.Event()
+    async with open_bank() as bank:
+        held, end = await bank.hold(), asyncio.Event()
 
         async def lasting(ctx, args):
             await end.wait()
             return {"ok": True, "data": 1}
 
-        desk.book.acts["transfer_money"] = lasting
-        first, second = (asyncio.create_task(desk.runtime.approve(held.id, token=held.token)) for _ in range(2))
-        answer = await meanwhile(desk.clock, second)
+        bank.book.acts["transfer_money"] = lasting
+        first, second = (asyncio.create_task(bank.runtime.approve(held.id, token=held.token)) for _ in range(2))
+        answer = await meanwhile(bank.clock, second)
         assert outcome(answer) == "IN_PROGRESS"
         end.set()
-        assert outcome(await meanwhile(desk.clock, first)) == "OK"
-        assert desk.book.sensitive == 1
+        assert outcome(await meanwhile(bank.clock, first)) == "OK"
+        assert bank.book.sensitive == 1
 
 
 # After the handler

@@ -637,7 +637,7 @@ async def test_an_interruption_cancels_what_waits_for_its_start(make_tools):
         await session.interrupt()
         assert [kind(answer) for answer in await task] == ["CANCELLED", "CANCELLED"]
         assert world.starts == 1
-        assert (await session.call("pay", {"q": "a"}, call_id="3")).ok, "the turn goes on"
+        assert (await session.call("pay", {"q": "a"}, call_id="3")).ok, "the turn continues"
 
 
 def test_every_error_type_of_the_contract_is_reached_by_some_test():

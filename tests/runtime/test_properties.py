@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.runtime.desk import SENSITIVE, Book, built_once, meanwhile
+from tests.runtime.bank import SENSITIVE, Book, built_once, meanwhile
 from tests.runtime.kit import AtOnce, CrashSwitch
 
 from handrail import Call, Registry, Runtime, Session, ToolError, ToolResponse
@@ -64,7 +64,7 @@ scopes = st.sampled_from(["session", "session", "session", "connection", "messag
 
 
 @dataclass
-class Talk:
+class KnownSession:
     """What the test knows of one session."""
 
     session: Session
@@ -93,7 +93,7 @@ class Guarantees(RuleBasedStateMachine):
         self.audit = AuditLog(None, max_pending=100_000)
         self.book = Book()
         self.registry = Registry.load(folder / "tool_registry.json")
-        self.talks: list[Talk] = []
+        self.known_sessions: list[KnownSession] = []
         self.secrets: dict[str, str] = {}
         """Requests for a confirmation, and the newest secret of each."""
         self.approved: set[str] = set()
@@ -150,88 +150,88 @@ class Guarantees(RuleBasedStateMachine):
 
     @rule(mode=st.sampled_from(["text", "voice"]), user=st.sampled_from(["ana", "ben"]))
     def open_session(self, mode: str, user: str) -> None:
-        if len(self.talks) < 3:
+        if len(self.known_sessions) < 3:
             session = self.run(self.runtime.open_session(mode=mode, user=user))
-            self.talks.append(Talk(session, mode, user))
+            self.known_sessions.append(KnownSession(session, mode, user))
 
-    @precondition(lambda self: self.talks)
+    @precondition(lambda self: self.known_sessions)
     @rule(data=st.data(), remembers=st.booleans())
     def resume(self, data: st.DataObject, remembers: bool) -> None:
-        talk = data.draw(st.sampled_from(self.talks))
-        if not talk.closed:
-            self._resume(talk, list(talk.ids) if remembers else None)
+        known = data.draw(st.sampled_from(self.known_sessions))
+        if not known.closed:
+            self._resume(known, list(known.ids) if remembers else None)
 
-    def _resume(self, talk: Talk, remembered: list[str] | None = None) -> None:
-        old = talk.session
-        self._hear(talk)
-        talk.session = self.run(self.runtime.resume_session(old.id, token=old.token, restored_calls=remembered))
-        self._hear(talk)
+    def _resume(self, known: KnownSession, remembered: list[str] | None = None) -> None:
+        old = known.session
+        self._hear(known)
+        known.session = self.run(self.runtime.resume_session(old.id, token=old.token, restored_calls=remembered))
+        self._hear(known)
 
-    @precondition(lambda self: len(self.talks) > 1)
+    @precondition(lambda self: len(self.known_sessions) > 1)
     @rule(data=st.data(), really=st.integers(0, 3))
     def close_session(self, data: st.DataObject, really: int) -> None:
-        talk = data.draw(st.sampled_from(self.talks))
-        if not talk.closed and not really:
-            self.run(talk.session.close())
-            talk.closed = True
+        known = data.draw(st.sampled_from(self.known_sessions))
+        if not known.closed and not really:
+            self.run(known.session.close())
+            known.closed = True
 
-    @precondition(lambda self: self.talks)
+    @precondition(lambda self: self.known_sessions)
     @rule(data=st.data(), message=st.sampled_from(["m1", "m2", "m3", None]))
     def begin_turn(self, data: st.DataObject, message: str | None) -> None:
-        talk = data.draw(st.sampled_from(self.talks))
-        if not talk.closed:
-            talk.turn = self.run(talk.session.begin_turn(message))
+        known = data.draw(st.sampled_from(self.known_sessions))
+        if not known.closed:
+            known.turn = self.run(known.session.begin_turn(message))
 
-    @precondition(lambda self: self.talks)
+    @precondition(lambda self: self.known_sessions)
     @rule(data=st.data())
     def interrupt(self, data: st.DataObject) -> None:
-        self.run(data.draw(st.sampled_from(self.talks)).session.interrupt())
+        self.run(data.draw(st.sampled_from(self.known_sessions)).session.interrupt())
 
     # The model
 
-    @precondition(lambda self: self.talks)
+    @precondition(lambda self: self.known_sessions)
     @rule(data=st.data(), call=any_call, scope=scopes)
     def call(self, data: st.DataObject, call: Call, scope: str) -> None:
-        talk = data.draw(st.sampled_from(self.talks))
-        self._together(talk, [self._with_id(data, talk, call, scope)])
+        known = data.draw(st.sampled_from(self.known_sessions))
+        self._together(known, [self._with_id(data, known, call, scope)])
 
-    @precondition(lambda self: self.talks)
+    @precondition(lambda self: self.known_sessions)
     @rule(data=st.data(), calls=st.lists(any_call, min_size=2, max_size=6), scope=scopes)
     def message_of_several_calls(self, data: st.DataObject, calls: list[Call], scope: str) -> None:
-        talk = data.draw(st.sampled_from(self.talks))
-        self._many(talk, [self._with_id(data, talk, call, scope) for call in calls])
+        known = data.draw(st.sampled_from(self.known_sessions))
+        self._many(known, [self._with_id(data, known, call, scope) for call in calls])
 
-    @precondition(lambda self: self.talks)
+    @precondition(lambda self: self.known_sessions)
     @rule(data=st.data(), call=any_call, scope=scopes, times=st.integers(2, 8), same_id=st.booleans())
     def the_same_call_many_times_at_once(
         self, data: st.DataObject, call: Call, scope: str, times: int, same_id: bool
     ) -> None:
-        talk = data.draw(st.sampled_from(self.talks))
-        first = self._with_id(data, talk, call, scope)
-        calls = [first if same_id else self._with_id(data, talk, call, scope) for _ in range(times)]
-        self._together(talk, calls)
+        known = data.draw(st.sampled_from(self.known_sessions))
+        first = self._with_id(data, known, call, scope)
+        calls = [first if same_id else self._with_id(data, known, call, scope) for _ in range(times)]
+        self._together(known, calls)
 
-    @precondition(lambda self: self.talks)
+    @precondition(lambda self: self.known_sessions)
     @rule(data=st.data(), calls=st.lists(reads, min_size=4, max_size=10))
     def reads_at_once(self, data: st.DataObject, calls: list[Call]) -> None:
-        talk = data.draw(st.sampled_from(self.talks))
-        self._together(talk, [self._fresh(talk, call, "session") for call in calls])
+        known = data.draw(st.sampled_from(self.known_sessions))
+        self._together(known, [self._fresh(known, call, "session") for call in calls])
 
-    @precondition(lambda self: any(talk.ids for talk in self.talks))
+    @precondition(lambda self: any(known.ids for known in self.known_sessions))
     @rule(data=st.data(), again=st.integers(1, 3))
     def deliver_again(self, data: st.DataObject, again: int) -> None:
-        talk = data.draw(st.sampled_from([talk for talk in self.talks if talk.ids]))
-        call = talk.ids[data.draw(st.sampled_from(sorted(talk.ids)))]
-        self._together(talk, [call] * again)
+        known = data.draw(st.sampled_from([known for known in self.known_sessions if known.ids]))
+        call = known.ids[data.draw(st.sampled_from(sorted(known.ids)))]
+        self._together(known, [call] * again)
 
-    @precondition(lambda self: any(talk.outcomes for talk in self.talks))
+    @precondition(lambda self: any(known.outcomes for known in self.known_sessions))
     @rule(data=st.data())
     def use_an_id_for_something_else(self, data: st.DataObject) -> None:
-        talk = data.draw(st.sampled_from([talk for talk in self.talks if talk.outcomes]))
-        call_id = data.draw(st.sampled_from(sorted(talk.outcomes)))
+        known = data.draw(st.sampled_from([known for known in self.known_sessions if known.outcomes]))
+        call_id = data.draw(st.sampled_from(sorted(known.outcomes)))
         starts = len(self.book.starts)
 
-        answer = self._ask(talk, [talk.ids[call_id]._replace(name="write_note", args={"text": "another"})])[0]
+        answer = self._ask(known, [known.ids[call_id]._replace(name="write_note", args={"text": "another"})])[0]
 
         assert not answer.ok
         assert len(self.book.starts) == starts
@@ -251,13 +251,13 @@ class Guarantees(RuleBasedStateMachine):
         for answer in answers:
             self._valid(answer)
 
-    @precondition(lambda self: any(not talk.closed for talk in self.talks))
+    @precondition(lambda self: any(not known.closed for known in self.known_sessions))
     @rule(data=st.data(), amount=st.integers(1, 50), times=st.sampled_from([1, 3]), again=st.booleans())
     def ask_and_approve(self, data: st.DataObject, amount: int, times: int, again: bool) -> None:
-        talk = data.draw(st.sampled_from([talk for talk in self.talks if not talk.closed]))
-        call = self._fresh(talk, Call(name="transfer_money", args={"to": "bob", "amount": amount}), "session")
-        answer = self._ask(talk, [call])[0]
-        self._note(talk, [call], [answer])
+        known = data.draw(st.sampled_from([known for known in self.known_sessions if not known.closed]))
+        call = self._fresh(known, Call(name="transfer_money", args={"to": "bob", "amount": amount}), "session")
+        answer = self._ask(known, [call])[0]
+        self._note(known, [call], [answer])
         if answer.error is None or answer.error.confirmation_request is None:
             return
         request = answer.error.confirmation_request["id"]
@@ -266,7 +266,7 @@ class Guarantees(RuleBasedStateMachine):
         outcomes = [_essence(outcome) for outcome in self.run(_gather(work))]
         assert all(outcome == outcomes[0] for outcome in outcomes)
         if again:
-            self._together(talk, [call, self._fresh(talk, call, "session")])
+            self._together(known, [call, self._fresh(known, call, "session")])
 
     @precondition(lambda self: len(self.secrets) > 1)
     @rule(data=st.data())
@@ -291,8 +291,8 @@ class Guarantees(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.3, 1, 20, 61, 301]))
     def time_passes(self, seconds: float) -> None:
         self.run(self.clock.advance(seconds))
-        for talk in self.talks:
-            self._hear(talk)
+        for known in self.known_sessions:
+            self._hear(known)
 
     @rule(tool=st.sampled_from(["read_mail", "write_note", "transfer_money"]))
     def switch_off(self, tool: str) -> None:
@@ -317,20 +317,20 @@ class Guarantees(RuleBasedStateMachine):
         self.run(self.store.release_owner(self.runtime.owner))
         self.run(self.clock.advance(later))
         self.runtime = self._runtime()
-        for talk in self.talks:
-            self._hear(talk)
-            self.forgotten |= {(talk.session.id, turn) for turn in range(talk.turn + 1)}
-            talk.forget_reads()  # they were remembered by the process alone
-            if not talk.closed:
-                self._resume(talk)
+        for known in self.known_sessions:
+            self._hear(known)
+            self.forgotten |= {(known.session.id, turn) for turn in range(known.turn + 1)}
+            known.forget_reads()  # they were remembered by the process alone
+            if not known.closed:
+                self._resume(known)
 
-    @precondition(lambda self: any(not talk.closed for talk in self.talks))
+    @precondition(lambda self: any(not known.closed for known in self.known_sessions))
     @rule(data=st.data(), call=writes, point=st.sampled_from(POINTS), later=st.sampled_from([0, 20]))
     def crash_during_a_call(self, data: st.DataObject, call: Call, point: str, later: float) -> None:
-        talk = data.draw(st.sampled_from([talk for talk in self.talks if not talk.closed]))
+        known = data.draw(st.sampled_from([known for known in self.known_sessions if not known.closed]))
         self.runtime.crash.hook = CrashAt(point)
         try:
-            self._ask(talk, [self._fresh(talk, call, "session")])
+            self._ask(known, [self._fresh(known, call, "session")])
         except Crashed:
             self.crash(later)
         else:
@@ -351,34 +351,34 @@ class Guarantees(RuleBasedStateMachine):
 
     # What is checked of every answer
 
-    def _fresh(self, talk: Talk, call: Call, scope: str) -> Call:
+    def _fresh(self, known: KnownSession, call: Call, scope: str) -> Call:
         self.number += 1
         call = call._replace(call_id=f"call_{self.number}", id_scope=scope)
         if scope == "session":
-            talk.ids[str(call.call_id)] = call
+            known.ids[str(call.call_id)] = call
         return call
 
-    def _with_id(self, data: st.DataObject, talk: Talk, call: Call, scope: str) -> Call:
-        return call if data.draw(st.integers(0, 3)) == 0 else self._fresh(talk, call, scope)
+    def _with_id(self, data: st.DataObject, known: KnownSession, call: Call, scope: str) -> Call:
+        return call if data.draw(st.integers(0, 3)) == 0 else self._fresh(known, call, scope)
 
-    def _together(self, talk: Talk, calls: list[Call]) -> None:
-        self._note(talk, calls, self._ask(talk, calls))
+    def _together(self, known: KnownSession, calls: list[Call]) -> None:
+        self._note(known, calls, self._ask(known, calls))
 
-    def _many(self, talk: Talk, calls: list[Call]) -> None:
-        WHERE.set((talk.session.id, self._turn_of(talk)))
+    def _many(self, known: KnownSession, calls: list[Call]) -> None:
+        WHERE.set((known.session.id, self._turn_of(known)))
         before = len(self.audit.events)
-        answers = self.run(talk.session.call_many(calls))
+        answers = self.run(known.session.call_many(calls))
         WHERE.set(None)
         self._audited(calls, before)
-        self._note(talk, calls, answers)
+        self._note(known, calls, answers)
 
-    def _ask(self, talk: Talk, calls: list[Call]) -> list[ToolResponse]:
-        WHERE.set((talk.session.id, self._turn_of(talk)))
+    def _ask(self, known: KnownSession, calls: list[Call]) -> list[ToolResponse]:
+        WHERE.set((known.session.id, self._turn_of(known)))
         before = len(self.audit.events)
         try:
             answers = self.run(
                 _gather(
-                    talk.session.call(call.name, call.args, call_id=call.call_id, id_scope=call.id_scope)
+                    known.session.call(call.name, call.args, call_id=call.call_id, id_scope=call.id_scope)
                     for call in calls
                 )
             )
@@ -387,11 +387,11 @@ class Guarantees(RuleBasedStateMachine):
         self._audited(calls, before)
         return answers
 
-    def _turn_of(self, talk: Talk) -> int:
-        if talk.session.turn is None and not talk.closed:
-            self.run(talk.session.begin_turn())
-        talk.turn = talk.session.turn.number if talk.session.turn is not None else 0
-        return talk.turn
+    def _turn_of(self, known: KnownSession) -> int:
+        if known.session.turn is None and not known.closed:
+            self.run(known.session.begin_turn())
+        known.turn = known.session.turn.number if known.session.turn is not None else 0
+        return known.turn
 
     def _audited(self, calls: list[Call], before: int) -> None:
         """Every answer has a line of its own that names the call."""
@@ -399,26 +399,26 @@ class Guarantees(RuleBasedStateMachine):
         for call_id, times in Counter(call.call_id for call in calls).items():
             assert lines[call_id] >= times, f"{times} answers to {call_id!r}, {lines[call_id]} audit lines"
 
-    def _note(self, talk: Talk, calls: list[Call], answers: list[ToolResponse]) -> None:
-        self._hear(talk)
+    def _note(self, known: KnownSession, calls: list[Call], answers: list[ToolResponse]) -> None:
+        self._hear(known)
         for call, answer in zip(calls, answers, strict=True):
             self._valid(answer)
-            if call.call_id not in talk.ids or call.id_scope != "session":
+            if call.call_id not in known.ids or call.id_scope != "session":
                 continue
-            first = talk.outcomes.get(call.call_id)
+            first = known.outcomes.get(call.call_id)
             if first is not None:
                 assert _essence(answer) == _essence(first), f"the replay of {call.call_id} differs"
                 assert answer.meta["replayed"] is True
             elif answer.ok:
-                talk.outcomes[call.call_id] = answer
+                known.outcomes[call.call_id] = answer
 
     def _valid(self, answer: ToolResponse) -> None:
         wire = json.loads(json.dumps(answer.to_dict()))
         problems = [error.message for error in ENVELOPE.iter_errors(wire)]
         assert not problems, (problems, wire)
 
-    def _hear(self, talk: Talk) -> None:
-        for event in self.run(_heard(talk.session)):
+    def _hear(self, known: KnownSession) -> None:
+        for event in self.run(_heard(known.session)):
             if event.type == "confirmation":
                 self.secrets[event.data["id"]] = event.data["token"]
 
@@ -431,7 +431,7 @@ class Guarantees(RuleBasedStateMachine):
 
     @invariant()
     def no_budget_is_overrun(self) -> None:
-        modes = {talk.session.id: talk.mode for talk in self.talks}
+        modes = {known.session.id: known.mode for known in self.known_sessions}
         totals: dict[tuple[str, int], int] = defaultdict(int)
         for (session, turn, what), used in self.spent.items():
             retrieval, total = LIMITS[modes[session]]

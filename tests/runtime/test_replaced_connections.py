@@ -6,11 +6,11 @@ from tests.runtime.kit import PAID, PATIENT, asked, kind, reading, writing
 from tests.runtime.test_host_gates import Says, opened
 
 from handrail import AskPerson, Refuse
-from handrail.adopt.giving.door import Door
+from handrail.adopt.exporting.framework_session import FrameworkSession
 from handrail.agents import Conversation, TextAgent
 from handrail.contract.call import Call
 from handrail.contract.store import StoreUnavailable
-from handrail.testing.model import PlayedModel
+from handrail.testing.scripted_model import PlayedModel
 
 SLOW = """
 async def execute(args, ctx):
@@ -38,9 +38,9 @@ async def test_the_tools_of_a_framework_that_were_handed_over_before_a_reconnect
     async with make_tools({"pay": (writing(), PAID)}) as world:
         runtime = world.runtime()
         session = await world.session(runtime=runtime, user="ana")
-        old = Door(session, "langchain", None, "message")
+        old = FrameworkSession(session, "langchain", None, "message")
         await runtime.resume_session(session.id, token=session.token)
-        assert (await Door(session, "langchain", None, "message").call("pay", {"q": "1"}, "new-1")).ok
+        assert (await FrameworkSession(session, "langchain", None, "message").call("pay", {"q": "1"}, "new-1")).ok
         assert kind(await old.call("pay", {"q": "1"}, "old-1")) == "CONFLICT"
         assert world.starts == 1
 
@@ -49,7 +49,7 @@ async def test_a_frameworks_call_that_waited_while_its_connection_was_replaced_d
     async with make_tools({"pay": (writing(), SLOW)}) as world:
         runtime = world.runtime()
         session = await world.session(runtime=runtime, user="ana")
-        door = Door(session, "langchain", None, "message")
+        door = FrameworkSession(session, "langchain", None, "message")
         calls = [asyncio.ensure_future(door.call("pay", {"q": q}, q)) for q in "ab"]
         while not world.starts:
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""The housekeeper gives back the room of what is long over: once a day, and a call that comes late still does not run again."""
+"""The housekeeper frees the space used by expired rows: once a day, and a call that comes late still does not run again."""
 
 import asyncio
 import logging

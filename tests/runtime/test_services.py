@@ -14,7 +14,7 @@ from tests.runtime.kit import reading
 from handrail import Runtime
 from handrail.authoring.services import ServiceFactory, find_factory, service_types
 from handrail.contract.errors import ConfigError, HandrailError, ServiceError, UsageError
-from handrail.contract.service import EnvironmentText, ServiceConfig
+from handrail.contract.service_config import EnvironmentText, ServiceConfig
 from handrail.runtime.services import Services
 from handrail.testing import open_service, open_tools
 

@@ -17,7 +17,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.runtime.desk import meanwhile
+from tests.runtime.bank import meanwhile
 from tests.runtime.kit import AtOnce, Tools, reading, utility, writing
 
 from handrail import Call, HandrailError, Registry, Runtime, Session
@@ -46,7 +46,7 @@ ACTS = {
 MOVES = ("waits", "waits and raises", "raises", "fails", "changes its arguments", "looks around", "asks for an intent")
 HANDLER = """
 async def execute(args, ctx):
-    return await ctx.stage.play(args, ctx)
+    return await ctx.script.play(args, ctx)
 """
 PARAMETERS = {
     "type": "object",
@@ -91,13 +91,13 @@ from typing import Annotated, Any
 PARAMETERS = {PARAMETERS!r}
 
 @tool(parameters=PARAMETERS, description="Call a function.", guide="Calls a function.")
-async def called(*, ctx, stage: Annotated[Any, service("stage")], **args):
-    return await stage.play(args, ctx)
+async def called(*, ctx, script: Annotated[Any, service("script")], **args):
+    return await script.play(args, ctx)
 
 @tool(parameters=PARAMETERS, description="Run a component.", guide="Runs a component.")
 class Component:
     async def run(self, params=None):
-        return await self.ctx.stage.play(params, self.ctx)
+        return await self.ctx.script.play(params, self.ctx)
 """
 NAMES = (*TOOLS, "called", "component")
 DEFAULTS = {"top_k", "deep", "a/b~c"}
@@ -113,7 +113,7 @@ class Word(str):
     __slots__ = ()
 
 
-class Stage:
+class HandlerScript:
     """What the handlers were told, and what they do."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class Stage:
             assert ctx.idempotency_key
             assert ctx.earlier_calls >= 0
             assert ctx.session.is_active
-            assert "stage" in ctx.capabilities
+            assert "script" in ctx.capabilities
             with pytest.raises(AttributeError, match='no "nonsense"'):
                 ctx.nonsense  # noqa: B018
         return {"ok": True, "data": {"results": [act]}}
@@ -158,13 +158,13 @@ class World:
         self.clock = VirtualClock()
         self.store = MemoryStore(clock=self.clock.milliseconds)
         self.audit = AuditLog(None, max_pending=100_000)
-        self.stage = Stage()
+        self.script = HandlerScript()
         self.runtime = Runtime(
             Registry.load(built_once()),
             store=self.store,
             clock=self.clock,
             audit=self.audit,
-            capabilities={"stage": self.stage},
+            capabilities={"script": self.script},
             policy={"replays": 4, "refusals": 3, "observe": ["mode"]},
         )
         self.runtime.execution.jitter = lambda: 0.5
@@ -506,7 +506,7 @@ async def test_a_clamped_call_says_so_in_its_line_and_its_answer() -> None:
     (line,) = world.lines()
     assert (line["args"]["top_k"], line["clamped"]) == (2, ["top_k"])
     assert '"clamped": ["top_k"]' in came[-1][0]
-    assert world.stage.played == [("clamped", {"act": "found", "top_k": 2, "deep": False, "a/b~c": None})]
+    assert world.script.played == [("clamped", {"act": "found", "top_k": 2, "deep": False, "a/b~c": None})]
 
 
 async def test_the_handler_gets_keys_in_the_order_of_the_model_and_defaults_after_them() -> None:
@@ -514,7 +514,7 @@ async def test_the_handler_gets_keys_in_the_order_of_the_model_and_defaults_afte
         "text", "ana", [("turn", None), _of({"query": "b", "act": "found"}, '{"query":"a","act":"found"}')]
     )
 
-    assert [list(args) for _, args in world.stage.played] == [["query", "act", "top_k", "deep", "a/b~c"]] * 2
+    assert [list(args) for _, args in world.script.played] == [["query", "act", "top_k", "deep", "a/b~c"]] * 2
 
 
 async def test_numbers_count_every_call() -> None:

@@ -247,7 +247,7 @@ async def test_what_could_not_be_written_behind_is_written_with_the_next_change(
 async def test_what_is_counted_while_the_store_is_told_of_the_next_turn_is_written_behind(make_tools, tool):
     async with make_tools(TOOLS) as world:
         session = await world.session()
-        # The memory store lets others go on after each change: the call is counted in the turn that is being left.
+        # The memory store lets others continue after each change: the call is counted in the turn that is being left.
         await asyncio.gather(session.begin_turn("m2"), session.call(tool, {"q": "a"}))
         counted = session.turns[1].counters()
         assert (counted["refusals"], counted["total"]) == ((1, 0) if tool == "nobody" else (0, 1))

@@ -1,5 +1,5 @@
 """Turns that begin while the store is away, are gone through again, or begin while something else is stored: wherever the
-session goes on, it is in the turn that it was in, with what was counted there."""
+session continues, it is in the turn that it was in, with what was counted there."""
 
 import asyncio
 

@@ -5,7 +5,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.runtime.desk import kind, meanwhile, open_desk
+from tests.runtime.bank import kind, meanwhile, open_bank
 
 CALLS = [("read_mail", {"folder": "a"}), ("write_note", {"text": "x"})]
 
@@ -34,12 +34,12 @@ def test_duplicates_get_the_envelope_of_the_first_on_a_machine_that_stalls(
     tool: str, args: Any, ids: tuple[str | None, ...]
 ) -> None:
     async def story() -> list[str]:
-        async with open_desk() as desk:
-            desk.book.acts[tool] = _works_a_little
-            session, _ = await desk.open(mode="voice")
+        async with open_bank() as bank:
+            bank.book.acts[tool] = _works_a_little
+            session, _ = await bank.open(mode="voice")
             work = asyncio.gather(*(session.call(tool, args, call_id=call_id) for call_id in ids))
-            answers = await meanwhile(desk.clock, work)
-            assert len(desk.book.of(tool)) == 1
+            answers = await meanwhile(bank.clock, work)
+            assert len(bank.book.of(tool)) == 1
             return [kind(answer) for answer in answers]
 
     loop = StalledMachine()
@@ -51,21 +51,21 @@ def test_duplicates_get_the_envelope_of_the_first_on_a_machine_that_stalls(
 
 @pytest.mark.parametrize(("tool", "args"), CALLS)
 async def test_a_duplicate_is_told_that_the_first_still_runs_when_its_patience_is_over(tool: str, args: Any) -> None:
-    async with open_desk() as desk:
+    async with open_bank() as bank:
         goes_on = asyncio.Event()
 
         async def waits(ctx: Any, args: Any) -> Any:
             await goes_on.wait()
             return {"ok": True, "data": {"done": True}}
 
-        desk.book.acts[tool] = waits
-        session, _ = await desk.open(mode="voice")
+        bank.book.acts[tool] = waits
+        session, _ = await bank.open(mode="voice")
         first = asyncio.ensure_future(session.call(tool, args, call_id="c"))
         second = asyncio.ensure_future(session.call(tool, args, call_id="c"))
 
-        await desk.clock.advance(1.9)
+        await bank.clock.advance(1.9)
         assert not second.done()
-        await desk.clock.advance(0.2)
+        await bank.clock.advance(0.2)
 
         assert kind(await second) == "IN_PROGRESS"
         goes_on.set()

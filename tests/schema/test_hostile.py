@@ -27,7 +27,7 @@ from handrail.schema.subschemas import LocalRefs
 from handrail.schema.validator import MAX_EXPLANATION, compile_schema
 
 PER_SCHEMA = 100
-# Every so many cases the interpreter counts what is really done, which makes them slow.
+# From time to time the interpreter counts what is really done, which makes them slow.
 COUNTED = 100
 # A check by the engine is one call, so these are the work of our own: the guard before it, at most six calls for a step of
 # explaining and four for one of redacting. The most that were seen are 64,000, and 5.1 and 2.8 calls.
@@ -109,7 +109,7 @@ class Tool:
 
 
 def run(seed: int, cases: int) -> str:
-    """Play so many cases; the slowest in milliseconds of processor time, which it was, and the most calls that were counted."""
+    """Play a number of cases; the slowest in milliseconds of processor time, which one, and the most calls that were counted."""
     generator = Generator(seed)
     slowest, which = 0.0, ""
     explaining = redacting = 0

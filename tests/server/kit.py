@@ -16,7 +16,7 @@ from tests.server.model import PlayModel
 from handrail.agents import TextAgent
 from handrail.app import Runtime
 from handrail.server.assembly import AssembledServer, assemble
-from handrail.server.keys import Key, KeyRing, hash_of
+from handrail.server.key_ring import Key, KeyRing, hash_of
 from handrail.server.options import Options
 from handrail.server.uvicorn_server import bound, make_server
 
@@ -29,7 +29,7 @@ KEYS = (
     Key(name="bob", hash=hash_of(OTHER), role="user", user="bob"),
 )
 MCP = "2026-07-28"
-# They take so many seconds, or until the test says so (`Tools.go`).
+# They take a number of seconds, or until the test says so (`Tools.go`).
 WAITING = """
 async def wait(args):
     end = time.monotonic() + float(args.get("q") or 1)

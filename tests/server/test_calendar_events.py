@@ -9,11 +9,11 @@ from typing import Any
 
 from tests.server.kit import KEYS, OPERATOR, OTHER, USER, ServerUnderTest, bearer, in_process
 
-from handrail.server.keys import Key, hash_of
+from handrail.server.key_ring import Key, hash_of
 from handrail_reference.services.calendar.embedded import EmbeddedCalendar
+from handrail_reference.services.calendar.file_import import read_file
 from handrail_reference.services.calendar.library import CalendarLibrary
 from handrail_reference.services.calendar.port import Caller, Draft
-from handrail_reference.services.calendar.reading import read_file
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 GUESTS = ("zoe@example.com", "max@example.com")

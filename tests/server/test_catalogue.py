@@ -3,7 +3,7 @@
 from tests.runtime.kit import FOUND, reading
 from tests.server.kit import OPERATOR, USER, bearer, in_process
 
-from handrail.server.keys import Key, hash_of
+from handrail.server.key_ring import Key, hash_of
 
 ANYBODY = "hr_anybody_key_for_tests_00001"
 TOOLS = {

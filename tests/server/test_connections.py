@@ -22,7 +22,7 @@ async def small_server(folder):
 
 @asynccontextmanager
 async def flood(server, count: int, begin: bytes = b""):
-    """So many open connections that say this and then nothing."""
+    """A number of open connections that say this and then nothing."""
     place = urlsplit(server.url)
     writers = []
     try:

@@ -66,7 +66,7 @@ async def test_every_conversation_is_in_the_store_after_the_first_start(project,
         ("m1", "words of s007", "done", {"text": "answer 1"}, 10),
         ("m2", "words of s007", "running", {}, 20),
     ]
-    # Nobody has it, so that whoever is asked first goes on with the turn that was cut off.
+    # Nobody has it, so that whoever is asked first continues with the turn that was cut off.
     assert await store.conversations.standing("s007") == Ownership(owner="", live=False, running="m2")
     if version == 2:
         newest = await store.conversations.opened_with("k1", "ana", 1)

@@ -25,15 +25,15 @@ from handrail.contract.keys import Key
 from handrail.identity.tokens import TokenUser
 from handrail.mcp.server.options import McpOptions
 from handrail.observe.verify import read_events, verify_directory
-from handrail.server.keys import hash_of, key_of_token
+from handrail.server.key_ring import hash_of, key_of_token
 from handrail.server.stored_keys import add_key
 from handrail_reference.services.calendar.caldav_calendar import CalDavCalendar
 from handrail_reference.services.calendar.embedded import EmbeddedCalendar
 from handrail_reference.services.calendar.google_calendar import GoogleCalendar
 from handrail_reference.services.calendar.port import Caller, Draft
 from handrail_reference.services.kb.record import KnowledgeRecord
+from handrail_reference.services.kb.record_writes import Tally, put_records
 from handrail_reference.services.kb.service import KnowledgeBase
-from handrail_reference.services.kb.writing import Tally, put_records
 
 WORDS = "the very private words"
 
@@ -147,8 +147,8 @@ async def test_personal_records_and_images_go_too(tmp_path):
     from handrail_reference.services.images import open_images
     from handrail_reference.services.images.folder import ImageFolder
     from handrail_reference.services.kb.record import KnowledgeRecord
+    from handrail_reference.services.kb.record_writes import Tally, put_records
     from handrail_reference.services.kb.service import KnowledgeBase
-    from handrail_reference.services.kb.writing import Tally, put_records
 
     kb = KnowledgeBase(tmp_path / "kb.db")
     records = [

@@ -13,7 +13,7 @@ from handrail.contract.store import StoreUnavailable
 from handrail.server import stored_keys
 from handrail.server.assembly import open_keys
 from handrail.server.earlier_files import import_files, load_keys
-from handrail.server.keys import Key, KeyRing, TokenBuckets, given_key, hash_of, new_secret
+from handrail.server.key_ring import Key, KeyRing, TokenBuckets, given_key, hash_of, new_secret
 from handrail.server.options import Options
 from handrail.server.stored_keys import KeyFollower, add_key
 from handrail.settings import Settings
@@ -233,7 +233,7 @@ async def test_a_running_server_takes_new_keys_in_and_ends_the_streams_of_a_revo
             assert server.made.app.state.context.streams[hash_of(secret)] == 0
             await other.post("hello")
             assert (await kept.until("done"))[-1].data["state"] == "done"
-        # The turn belongs to the session, and another key of its user goes on with that.
+        # The turn belongs to the session, and another key of its user continues with that.
         ana.key = USER
         answer = await server.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
         assert answer.json() == {"cancelled": True}

@@ -1,4 +1,4 @@
-"""The server is killed in the middle of a turn and started again: the client goes on, nothing is doubled, nothing is lost."""
+"""The server is killed in the middle of a turn and started again: the client continues, nothing is doubled, nothing is lost."""
 
 import asyncio
 import contextlib

@@ -1,11 +1,11 @@
-"""The list of conversations: what a key finds again, with the secret to go on, and what it is never told."""
+"""The list of conversations: what a key finds again, with the secret to continue, and what it is never told."""
 
 import sqlite3
 from contextlib import closing
 
 from tests.server.kit import KEYS, OPERATOR, OTHER, USER, ServerUnderTest, in_process
 
-from handrail.server.keys import Key, hash_of
+from handrail.server.key_ring import Key, hash_of
 
 
 async def listed(server: ServerUnderTest, key: str = USER) -> list[dict]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.server.kit import KEYS, OPERATOR, OTHER, USER, bearer, in_process
 
-from handrail.server.keys import Key, hash_of
+from handrail.server.key_ring import Key, hash_of
 from handrail.server.options import Options
 
 

@@ -125,7 +125,7 @@ async def test_a_cancelled_turn_lets_a_writing_call_finish_and_stops_a_reading_o
 async def test_a_writing_call_that_outlives_its_cancelled_turn_tells_its_outcome_when_it_has_ended(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("handrail.agents.text._GRACE_SECONDS", 0.01)
+    monkeypatch.setattr("handrail.agents.text_agent._GRACE_SECONDS", 0.01)
     async with over_socket(tmp_path) as server:
         ana = await server.open()
         async with ana.listening() as stream:

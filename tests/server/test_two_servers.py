@@ -13,7 +13,7 @@ from tests.server.voice.kit import connected, ticket_for, voice_server
 from handrail.contract.store import StoreUnavailable
 from handrail.server.host.refusals import RefusalReason, SessionRefused
 from handrail.server.options import Options
-from handrail.server.voice.messages import PROTOCOL
+from handrail.server.voice.voice_protocol import PROTOCOL
 
 WRITE = 'call post {"q": "30"}'
 """A writing call that runs until the test says so."""

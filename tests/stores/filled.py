@@ -94,7 +94,7 @@ def _die_in_a_call(tools: Tools, url: str) -> tuple[str, str]:
 
 
 async def nothing_runs_again(url: str, filled: Filled) -> None:
-    """Sessions go on in the store, every call that it knows is answered from it, and the open request runs once."""
+    """Sessions continue in the store, every call that it knows is answered from it, and the open request runs once."""
     starts = len(filled.tools.started())
     async with Runtime(filled.registry, store=url) as runtime:
         session = await runtime.resume_session(filled.ana[0], token=filled.ana[1])

@@ -521,9 +521,9 @@ async def test_the_first_turn_in_which_the_outcome_was_told_stays(store: Store) 
     await store.hold(held(), "x")
     await store.hold(held("h2", **OTHER), "y")
     assert (await found(store, "h1")).told_turn is None
-    await store.outcome_told("h1", 3)
-    await store.outcome_told("h1", 5)
-    await store.outcome_told("nothing", 5)
+    await store.outcome_delivered("h1", 3)
+    await store.outcome_delivered("h1", 5)
+    await store.outcome_delivered("nothing", 5)
     assert (await found(store, "h1")).told_turn == 3
     assert (await found(store, "h2")).told_turn is None
 

@@ -26,7 +26,7 @@ async def evict(
 
 
 async def called(store: Store, session_id: str, calls: int = 1) -> None:
-    """A session in which so many calls ended."""
+    """A session in which a number of calls ended."""
     await store.create_session(session(session_id))
     await store.begin_turn(session_id, connection=1, input_id="m1")
     for number in range(calls):

@@ -88,7 +88,7 @@ async def test_a_commit_that_hangs_is_told_in_bounds_and_recognised_afterwards(
     with pytest.raises(StoreUnavailable, match="has not answered"):
         await store.claim(claim("k2", args_digest="d2"))  # at once
     assert store.load().timeouts == 2
-    assert await answers_again(lambda: store.load_session("s1")) is not None, "reads go on"
+    assert await answers_again(lambda: store.load_session("s1")) is not None, "reads continue"
     store.end()
     told = await answers_again(lambda: store.claim(mine))
     assert told.verdict is ClaimVerdict.CLAIMED, "ours, once"
@@ -136,7 +136,7 @@ async def test_a_store_that_hangs_is_closed_in_bounds(path: Path) -> None:
     await store.close()
     store.end()
     assert store.load().timeouts == 1
-    # What a thread still uses is left to the end of the process; this one goes on.
+    # What a thread still uses is left to the end of the process; this one continues.
     await asyncio.to_thread(writing.join)
     for db in left:
         db.close()

@@ -175,7 +175,7 @@ async def test_another_process_that_writes_is_given_way_to(path: Path, monkeypat
     other.close()
     assert (await store.claim(claim("k1"))).verdict is ClaimVerdict.CLAIMED
     assert store._room is not None
-    assert not store._room.is_made, "it goes on"
+    assert not store._room.is_made, "it continues"
     enough.set()
     await has_room(store)
     await store.close()

@@ -1,4 +1,4 @@
-"""Stores that earlier releases wrote: opened by this one they are upgraded, and go on where they were. The files are made by
+"""Stores that earlier releases wrote: opened by this one they are upgraded, and continue where they were. The files are made by
 running those releases; `tests/data/README.md` says which."""
 
 import json

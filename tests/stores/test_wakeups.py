@@ -112,7 +112,7 @@ async def test_a_connection_that_is_cut_listens_again_and_whoever_waits_looks_fo
 
 @contextmanager
 def _many_descriptors():
-    """So many open files that every one that is opened next has a number above those that `select` takes."""
+    """As many open files as it takes, so that every one that is opened next has a number above those that `select` takes."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as opened:
         resource.setrlimit(resource.RLIMIT_NOFILE, (2_048, max(2_048, before[1])))

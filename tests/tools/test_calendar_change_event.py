@@ -17,9 +17,9 @@ from handrail.contract.store import LedgerState
 from handrail.runtime.reconcile import reconcile
 from handrail.testing import CrashAt, Crashed
 from handrail_reference.services.calendar.embedded import EmbeddedCalendar
+from handrail_reference.services.calendar.file_import import read_file
 from handrail_reference.services.calendar.library import CalendarLibrary
 from handrail_reference.services.calendar.port import Caller, Draft
-from handrail_reference.services.calendar.reading import read_file
 
 TOOLS = Path(handrail_reference.__file__).parent / "tools"
 UPDATE, CANCEL = "calendar_update_event", "calendar_cancel_event"
@@ -37,7 +37,7 @@ def artifact(tmp_path_factory):
     return path
 
 
-class Desk:
+class CalendarCase:
     """A runtime on a store and a calendar in files, with one event, and the person who approves."""
 
     def __init__(self, runtime, calendar, session, event):
@@ -60,9 +60,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(artifact, tmp_path):
+def open_calendar(artifact, tmp_path):
     @asynccontextmanager
-    async def open_desk(**options):
+    async def opened_calendar(**options):
         registry = Registry.load(artifact)
         registry.lock()
         calendar = EmbeddedCalendar(
@@ -78,23 +78,23 @@ def desk(artifact, tmp_path):
             ) as runtime:
                 session = await runtime.open_session(user="ana")
                 await session.begin_turn("m1")
-                yield Desk(runtime, calendar, session, event)
+                yield CalendarCase(runtime, calendar, session, event)
         finally:
             await calendar.close()
 
-    return open_desk
+    return opened_calendar
 
 
-async def test_nothing_changes_before_a_person_has_said_yes(desk):
-    async with desk() as at:
+async def test_nothing_changes_before_a_person_has_said_yes(open_calendar):
+    async with open_calendar() as at:
         for tool, args in ((UPDATE, {"title": "Retro"}), (CANCEL, {})):
             request = await at.held(tool, **args)
             assert (await at.runtime.decline(request["id"], token=request["token"])).error.type is ErrorType.DECLINED
         assert (await at.stored()).etag == at.event.etag
 
 
-async def test_a_request_shows_the_event_before_and_after(desk):
-    async with desk() as at:
+async def test_a_request_shows_the_event_before_and_after(open_calendar):
+    async with open_calendar() as at:
         people = ["eva@example.com", "ivo@example.com"]
         request = await at.held(UPDATE, title="Retro", start_time="2026-01-13T16:00:00Z", attendees=people)
         assert request["preview"].endswith(
@@ -108,8 +108,8 @@ async def test_a_request_shows_the_event_before_and_after(desk):
         )
 
 
-async def test_an_event_that_is_moved_keeps_its_length_and_the_rest(desk):
-    async with desk() as at:
+async def test_an_event_that_is_moved_keeps_its_length_and_the_rest(open_calendar):
+    async with open_calendar() as at:
         data = (await at.done(UPDATE, start_time="2026-01-13T16:30:00+01:00")).data
         assert (data["start"], data["end"]) == ("2026-01-13T16:30:00+01:00", "2026-01-13T17:30:00+01:00")
         assert (data["event_id"], data["title"], data["attendees"]) == (
@@ -121,15 +121,15 @@ async def test_an_event_that_is_moved_keeps_its_length_and_the_rest(desk):
 
 
 @pytest.mark.parametrize("names", [("title", "location", "etag"), ("etag", "location", "title")])
-async def test_in_whatever_order_the_model_names_arguments_one_yes_is_enough(desk, names):
-    async with desk() as at:
+async def test_in_whatever_order_the_model_names_arguments_one_yes_is_enough(open_calendar, names):
+    async with open_calendar() as at:
         values = {"title": "Retro", "location": "Hall", "etag": at.event.etag}
         answer = await at.done(UPDATE, **{name: values[name] for name in names})
         assert answer.data["title"] == "Retro"
 
 
-async def test_facts_that_change_between_the_request_and_the_yes_are_shown_again(desk):
-    async with desk() as at:
+async def test_facts_that_change_between_the_request_and_the_yes_are_shown_again(open_calendar):
+    async with open_calendar() as at:
         request = await at.held(UPDATE, title="Retro")
         await at.calendar.cancel(at.event.event_id, key="other")
         answer = await at.runtime.approve(request["id"], token=request["token"])
@@ -151,16 +151,16 @@ async def test_facts_that_change_between_the_request_and_the_yes_are_shown_again
     ],
     ids=["nothing", "backwards", "far", "lines", "unknown", "stale", "unknown to cancel", "stale to cancel"],
 )
-async def test_what_cannot_be_is_refused_and_nothing_changes(desk, tool, args, kind, says):
-    async with desk() as at:
+async def test_what_cannot_be_is_refused_and_nothing_changes(open_calendar, tool, args, kind, says):
+    async with open_calendar() as at:
         answer = await at.done(tool, **args)
         assert (answer.error.type, answer.error.partial_side_effects) == (kind, False)
         assert says in answer.error.message
         assert (await at.stored()).etag == at.event.etag
 
 
-async def test_a_repeated_event_is_not_changed_by_a_tool(desk):
-    async with desk() as at:
+async def test_a_repeated_event_is_not_changed_by_a_tool(open_calendar):
+    async with open_calendar() as at:
         event = "UID:r\nDTSTART:20260113T090000Z\nDURATION:PT1H\nRRULE:FREQ=DAILY"
         text = f"BEGIN:VCALENDAR\nBEGIN:VEVENT\n{event}\nEND:VEVENT\nEND:VCALENDAR".encode()
         await CalendarLibrary(at.calendar).take_in([read_file("t", text, UTC)], "primary")
@@ -173,11 +173,11 @@ async def test_a_repeated_event_is_not_changed_by_a_tool(desk):
 
 @pytest.mark.parametrize("point", ["before_handler", "after_handler"])
 @pytest.mark.parametrize(("tool", "args"), [(UPDATE, {"title": "Retro"}), (CANCEL, {})], ids=["update", "cancel"])
-async def test_after_a_crash_the_calendar_says_what_happened(desk, tool, args, point):
+async def test_after_a_crash_the_calendar_says_what_happened(open_calendar, tool, args, point):
     with pytest.raises((Crashed, asyncio.CancelledError)):
-        async with desk(crash=CrashAt(point)) as at:
+        async with open_calendar(crash=CrashAt(point)) as at:
             await at.done(tool, **args)
-    async with desk() as later:
+    async with open_calendar() as later:
         [row] = await later.runtime.store.ledger_rows()
         for _ in range(50):
             if row.state is LedgerState.UNKNOWN:

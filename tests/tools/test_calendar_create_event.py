@@ -21,9 +21,9 @@ from handrail.runtime.confirmation import NOT_LOOKED_UP
 from handrail.runtime.reconcile import reconcile
 from handrail.testing import CrashAt, Crashed
 from handrail_reference.services.calendar.embedded import EmbeddedCalendar
+from handrail_reference.services.calendar.file_import import read_file
 from handrail_reference.services.calendar.library import CalendarLibrary
 from handrail_reference.services.calendar.port import Draft
-from handrail_reference.services.calendar.reading import read_file
 
 TOOLS = Path(handrail_reference.__file__).parent / "tools"
 WORKER = Path(__file__).parent / "calendar_worker.py"
@@ -46,7 +46,7 @@ def artifact(tmp_path_factory):
     return path
 
 
-class Desk:
+class CalendarCase:
     """A runtime on a store and a calendar in files, and the person who approves."""
 
     def __init__(self, runtime, calendar, session, folder):
@@ -70,9 +70,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(artifact, tmp_path):
+def open_calendar(artifact, tmp_path):
     @asynccontextmanager
-    async def open_desk(zone="Europe/Zagreb", **options):
+    async def opened_calendar(zone="Europe/Zagreb", **options):
         registry = Registry.load(artifact)
         registry.lock()
         calendar = EmbeddedCalendar(tmp_path / "calendar.db", names=("team",), time_zone=zone, clock=NOW.timestamp)
@@ -81,11 +81,11 @@ def desk(artifact, tmp_path):
             async with Runtime(registry, store=store, capabilities={"calendar": calendar}, **options) as runtime:
                 session = await runtime.open_session(user="ana")
                 await session.begin_turn("m1")
-                yield Desk(runtime, calendar, session, tmp_path)
+                yield CalendarCase(runtime, calendar, session, tmp_path)
         finally:
             await calendar.close()
 
-    return open_desk
+    return opened_calendar
 
 
 async def _clash(calendar, start="2026-01-13T14:30:00Z", end="2026-01-13T16:00:00Z", uid="other", name="team"):
@@ -93,8 +93,8 @@ async def _clash(calendar, start="2026-01-13T14:30:00Z", end="2026-01-13T16:00:0
     await calendar.create(Draft(uid=uid, title="Secret plans", calendar=name, **times))
 
 
-async def test_nothing_is_created_before_a_person_has_said_yes(desk):
-    async with desk() as at:
+async def test_nothing_is_created_before_a_person_has_said_yes(open_calendar):
+    async with open_calendar() as at:
         request = await at.held()
         assert await at.count() == 0
         response = await at.runtime.decline(request["id"], token=request["token"])
@@ -102,8 +102,8 @@ async def test_nothing_is_created_before_a_person_has_said_yes(desk):
         assert await at.count() == 0
 
 
-async def test_the_preview_names_title_local_time_length_attendees_and_clashes(desk):
-    async with desk() as at:
+async def test_the_preview_names_title_local_time_length_attendees_and_clashes(open_calendar):
+    async with open_calendar() as at:
         await _clash(at.calendar)
         preview = (await at.held({**ARGS, "location": "Room 1\u202e"}))["preview"]
         assert preview == (
@@ -132,8 +132,8 @@ WINTER = {**ARGS, "start_time": "2026-01-13T14:00:00+01:00", "end_time": "2026-0
     ],
     ids=["the person's", "another than the call's", "nobody's", "an unknown one"],
 )  # fmt: skip
-async def test_a_calendar_without_a_zone_shows_one_clock_the_persons(desk, attributes, says):
-    async with desk(zone="UTC", attributes=attributes) as at:
+async def test_a_calendar_without_a_zone_shows_one_clock_the_persons(open_calendar, attributes, says):
+    async with open_calendar(zone="UTC", attributes=attributes) as at:
         await _clash(at.calendar, start="2026-01-13T13:30:00Z")
         preview = (await at.held(WINTER))["preview"]
         assert preview.endswith(says)
@@ -141,13 +141,13 @@ async def test_a_calendar_without_a_zone_shows_one_clock_the_persons(desk, attri
         assert "(UTC)" not in preview
 
 
-async def test_a_zone_that_the_calendar_names_is_shown_to_everybody(desk):
-    async with desk(attributes={"timeZone": "Asia/Tokyo"}) as at:
+async def test_a_zone_that_the_calendar_names_is_shown_to_everybody(open_calendar):
+    async with open_calendar(attributes={"timeZone": "Asia/Tokyo"}) as at:
         assert "Local time: Tue 13 Jan 2026, 15:00–16:00 (Europe/Zagreb)" in (await at.held())["preview"]
 
 
-async def test_a_preview_without_clashes_says_so_and_many_clashes_are_counted(desk):
-    async with desk() as at:
+async def test_a_preview_without_clashes_says_so_and_many_clashes_are_counted(open_calendar):
+    async with open_calendar() as at:
         assert (await at.held())["preview"].endswith("1 h. No clashes.")
         for number in range(5):
             await _clash(at.calendar, uid=f"n{number}")
@@ -157,16 +157,16 @@ async def test_a_preview_without_clashes_says_so_and_many_clashes_are_counted(de
         assert "Secret" not in preview
 
 
-async def test_a_preview_of_what_cannot_be_says_so(desk):
-    async with desk() as at:
+async def test_a_preview_of_what_cannot_be_says_so(open_calendar):
+    async with open_calendar() as at:
         preview = (await at.held({**ARGS, "end_time": "2026-01-13T13:00:00Z"}))["preview"]
         assert preview.endswith(
             "It cannot be created like this: The event does not end after it starts; end_time must come after start_time."
         )
 
 
-async def test_the_event_is_in_the_calendar_with_everything_that_was_approved(desk):
-    async with desk() as at:
+async def test_the_event_is_in_the_calendar_with_everything_that_was_approved(open_calendar):
+    async with open_calendar() as at:
         await _clash(at.calendar)
         response = await at.created({**ARGS, "description": "Agenda\nOne", "location": "Room 1"})
         data = response.data
@@ -184,15 +184,15 @@ async def test_the_event_is_in_the_calendar_with_everything_that_was_approved(de
         assert "ATTENDEE:mailto:ana@example.com" in lines
 
 
-async def test_the_key_of_the_call_is_the_uid(desk):
-    async with desk() as at:
+async def test_the_key_of_the_call_is_the_uid(open_calendar):
+    async with open_calendar() as at:
         response = await at.created()
         [row] = await at.runtime.store.ledger_rows()
         assert response.data["uid"] == row.key
 
 
-async def test_a_replayed_call_gets_the_same_event(desk):
-    async with desk() as at:
+async def test_a_replayed_call_gets_the_same_event(open_calendar):
+    async with open_calendar() as at:
         first = await at.created()
         again = await at.session.call(NAME, ARGS, call_id="call_1")
         assert again.meta["replayed"] is True
@@ -200,8 +200,8 @@ async def test_a_replayed_call_gets_the_same_event(desk):
         assert await at.count() == 1
 
 
-async def test_a_reconnect_under_a_new_id_gets_the_same_event(desk):
-    async with desk() as at:
+async def test_a_reconnect_under_a_new_id_gets_the_same_event(open_calendar):
+    async with open_calendar() as at:
         first = await at.created()
         session = await at.runtime.resume_session(at.session.id, token=at.session.token)
         again = await session.call(NAME, ARGS, call_id="call_after_reconnect")
@@ -209,8 +209,8 @@ async def test_a_reconnect_under_a_new_id_gets_the_same_event(desk):
         assert await at.count() == 1
 
 
-async def test_approving_twice_and_at_once_makes_one_event(desk):
-    async with desk() as at:
+async def test_approving_twice_and_at_once_makes_one_event(open_calendar):
+    async with open_calendar() as at:
         request = await at.held()
         answers = await asyncio.gather(*(at.runtime.approve(request["id"], token=request["token"]) for _ in range(5)))
         assert len({answer.data["event_id"] for answer in answers}) == 1
@@ -225,38 +225,40 @@ def _process(action, artifact, folder, *rest):
     )
 
 
-async def test_two_processes_that_approve_make_one_event(desk, artifact):
-    async with desk() as at:
+async def test_two_processes_that_approve_make_one_event(open_calendar, artifact):
+    async with open_calendar() as at:
         request = await at.held()
     approving = [_process("approve", artifact, at.folder, request["id"], request["token"]) for _ in range(2)]
     said = [await asyncio.to_thread(process.communicate, timeout=60) for process in approving]
     answers = [orjson.loads(out) for out, _ in said]
     assert [answer["ok"] for answer in answers] == [True, True], said
     assert answers[0]["data"] == answers[1]["data"]
-    async with desk() as again:
+    async with open_calendar() as again:
         assert await again.count() == 1
 
 
-async def test_two_processes_that_take_the_session_over_under_new_ids_get_the_one_event(desk, artifact):
-    async with desk() as at:
+async def test_two_processes_that_take_the_session_over_under_new_ids_get_the_one_event(open_calendar, artifact):
+    async with open_calendar() as at:
         first = await at.created()
     words = (at.session.id, at.session.token, orjson.dumps(ARGS).decode())
     for number in range(2):
         process = _process("again", artifact, at.folder, *words, f"call_new_{number}")
         out, err = await asyncio.to_thread(process.communicate, timeout=60)
         assert orjson.loads(out)["data"] == first.data, err
-    async with desk() as again:
+    async with open_calendar() as again:
         assert await again.count() == 1
 
 
 @pytest.mark.parametrize(("point", "events"), [("after_handler", 1), ("before_handler", 0)])
-async def test_a_process_that_dies_leaves_one_event_or_none_and_reconcile_knows_which(desk, artifact, point, events):
-    async with desk() as at:
+async def test_a_process_that_dies_leaves_one_event_or_none_and_reconcile_knows_which(
+    open_calendar, artifact, point, events
+):
+    async with open_calendar() as at:
         request = await at.held()
     process = _process("die", artifact, at.folder, request["id"], request["token"], point)
     await asyncio.to_thread(process.communicate, timeout=60)
     assert process.returncode == -9
-    async with desk() as later:
+    async with open_calendar() as later:
         assert await later.count() == events
         again = await later.runtime.approve(request["id"], token=request["token"])
         assert again.error.type is ErrorType.CONFLICT
@@ -272,11 +274,11 @@ async def test_a_process_that_dies_leaves_one_event_or_none_and_reconcile_knows_
         assert await later.count() == events
 
 
-async def test_a_crash_right_after_the_event_was_made_never_makes_another(desk):
+async def test_a_crash_right_after_the_event_was_made_never_makes_another(open_calendar):
     with pytest.raises((Crashed, asyncio.CancelledError)):
-        async with desk(crash=CrashAt("after_handler")) as at:
+        async with open_calendar(crash=CrashAt("after_handler")) as at:
             await at.created()
-    async with desk() as later:
+    async with open_calendar() as later:
         assert await later.count() == 1
 
 
@@ -293,8 +295,8 @@ async def test_a_crash_right_after_the_event_was_made_never_makes_another(desk):
     ],
     ids=["backwards", "no length", "very long", "year 1", "year 9999", "year 0", "unknown calendar"],
 )
-async def test_an_approved_event_that_cannot_be_is_refused_and_nothing_is_written(desk, change, says):
-    async with desk() as at:
+async def test_an_approved_event_that_cannot_be_is_refused_and_nothing_is_written(open_calendar, change, says):
+    async with open_calendar() as at:
         response = await at.created({**ARGS, **change})
         assert response.error.type is ErrorType.VALIDATION
         assert response.error.partial_side_effects is False
@@ -319,25 +321,25 @@ async def test_an_approved_event_that_cannot_be_is_refused_and_nothing_is_writte
     ],
     ids=lambda change: next(iter(change)),
 )
-async def test_arguments_outside_of_the_schema_are_refused_and_nobody_is_asked(desk, change):
-    async with desk() as at:
+async def test_arguments_outside_of_the_schema_are_refused_and_nobody_is_asked(open_calendar, change):
+    async with open_calendar() as at:
         response = await at.session.call(NAME, {**ARGS, **change})
         assert response.error.type is ErrorType.VALIDATION
         assert await at.count() == 0
 
 
-async def test_it_is_for_text_only(desk):
-    async with desk() as at:
+async def test_it_is_for_text_only(open_calendar):
+    async with open_calendar() as at:
         voice = await at.runtime.open_session(mode="voice")
         assert (await voice.call(NAME, ARGS)).error.type is ErrorType.MODE_RESTRICTED
 
 
 @pytest.mark.parametrize("part", ["prepare", "write"])
-async def test_a_calendar_that_fails_is_told_and_leaves_nothing(desk, monkeypatch, part):
+async def test_a_calendar_that_fails_is_told_and_leaves_nothing(open_calendar, monkeypatch, part):
     async def fail(*args, **options):
         raise ToolError(ErrorType.TRANSIENT, "The calendar is away.", retryable=True)
 
-    async with desk() as at:
+    async with open_calendar() as at:
         monkeypatch.setattr(at.calendar.database, part, fail)
         response = await at.created()
         assert (response.error.type, response.error.partial_side_effects) == (ErrorType.TRANSIENT, False)
@@ -346,8 +348,10 @@ async def test_a_calendar_that_fails_is_told_and_leaves_nothing(desk, monkeypatc
         assert await at.count() == 1
 
 
-async def test_a_preview_says_that_clashes_could_not_be_looked_up_and_asks_again_when_they_can(desk, monkeypatch):
-    async with desk() as at:
+async def test_a_preview_says_that_clashes_could_not_be_looked_up_and_asks_again_when_they_can(
+    open_calendar, monkeypatch
+):
+    async with open_calendar() as at:
         clashes = at.calendar.clashes
 
         async def fails(**facts):
@@ -364,9 +368,9 @@ async def test_a_preview_says_that_clashes_could_not_be_looked_up_and_asks_again
         assert await at.count() == 0
 
 
-async def test_a_damaged_calendar_is_one_clear_sentence(desk, tmp_path):
+async def test_a_damaged_calendar_is_one_clear_sentence(open_calendar, tmp_path):
     (tmp_path / "calendar.db").write_bytes(b"not a database at all, but long enough to look into" * 10)
-    async with desk() as at:
+    async with open_calendar() as at:
         response = await at.created()
         assert response.error.type is ErrorType.PERMANENT
         assert response.error.message.startswith('The calendar "calendar.db" is not a SQLite database')
@@ -379,10 +383,10 @@ def _examples():
 
 
 @pytest.mark.parametrize(("arguments", "shown"), _examples())
-async def test_an_example_gives_what_the_guide_shows(desk, arguments, shown):
+async def test_an_example_gives_what_the_guide_shows(open_calendar, arguments, shown):
     made_here = ("event_id", "uid", "etag", "html_link", "meeting_link")
     expected = orjson.loads(shown.text)
-    async with desk() as at:
+    async with open_calendar() as at:
         # The clash that one of the examples tells of.
         event = "UID:t\nDTSTART:20260114T130000Z\nDURATION:PT1H\nSTATUS:TENTATIVE"
         lines = f"BEGIN:VCALENDAR\nBEGIN:VEVENT\n{event}\nEND:VEVENT\nEND:VCALENDAR"
@@ -397,8 +401,8 @@ async def test_an_example_gives_what_the_guide_shows(desk, arguments, shown):
 
 
 @pytest.mark.parametrize("mark", ["\n", "\x1b[2J", "\x9b", "\u2028"], ids=["line", "escape", "c1", "separator"])
-async def test_a_title_with_control_characters_is_refused(desk, mark):
-    async with desk() as at:
+async def test_a_title_with_control_characters_is_refused(open_calendar, mark):
+    async with open_calendar() as at:
         request = await at.held({**ARGS, "title": f"Design{mark}review"})
         assert "It cannot be created like this: The title has control characters" in request["preview"]
         response = await at.runtime.approve(request["id"], token=request["token"])

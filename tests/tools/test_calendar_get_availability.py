@@ -14,8 +14,8 @@ from handrail.build.guide import examples_in
 from handrail.contract.errors import ErrorType, ToolError
 from handrail.testing import open_tools
 from handrail_reference.services.calendar.embedded import EmbeddedCalendar
+from handrail_reference.services.calendar.file_import import read_file
 from handrail_reference.services.calendar.library import CalendarLibrary
-from handrail_reference.services.calendar.reading import read_file
 
 TOOLS = Path(handrail_reference.__file__).parent / "tools"
 NAME = "calendar_get_availability"

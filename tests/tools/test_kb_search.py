@@ -14,8 +14,8 @@ from handrail.testing import open_tools
 from handrail_reference.services.kb import service
 from handrail_reference.services.kb.port import KbTooSlow, KbUnavailable
 from handrail_reference.services.kb.record import make_record
+from handrail_reference.services.kb.record_writes import Tally, put_records
 from handrail_reference.services.kb.service import KnowledgeBase
-from handrail_reference.services.kb.writing import Tally, put_records
 
 TOOLS = Path(handrail_reference.__file__).parent / "tools"
 RECORDS = [

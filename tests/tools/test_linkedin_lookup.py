@@ -7,8 +7,8 @@ import pytest
 import handrail_reference
 from handrail.testing import open_tools
 from handrail_reference.services.kb.record import make_record
+from handrail_reference.services.kb.record_writes import Tally, put_records
 from handrail_reference.services.kb.service import KnowledgeBase
-from handrail_reference.services.kb.writing import Tally, put_records
 
 TOOLS = Path(handrail_reference.__file__).parent / "tools"
 TRICKS = [

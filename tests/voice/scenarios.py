@@ -13,7 +13,7 @@ from handrail import Runtime
 from handrail.agents.conversation import Conversation
 from handrail.agents.voice.agent import VoiceAgent
 from handrail.agents.voice.host_port import Abilities, VoicePolicy
-from handrail.agents.voice.live_session import VoiceSession
+from handrail.agents.voice.voice_session import VoiceSession
 from handrail.contract.live import LiveModel
 from handrail.stores.memory import MemoryStore
 from handrail.testing.hosting import hosted

@@ -150,7 +150,7 @@ async def _decide(line: VoiceSetup, asked: dict[str, Any], word: str, tally: Tal
 
 
 async def play(provider: str, seed: int, store: str, *, every: float = 1.0, restarts: int = 2) -> Tally:
-    """At least so many restarts, `every` so many seconds."""
+    """The least number of restarts, one `every` few seconds."""
     with TemporaryDirectory() as folder:
         async with (
             two_servers(VoicePost(0, provider, Path(folder), store, seed)) as servers,
@@ -160,14 +160,14 @@ async def play(provider: str, seed: int, store: str, *, every: float = 1.0, rest
             server: Any = SimpleNamespace(client=http, url=servers.proxy.url)
             api = SessionClient(server, USER, opened.json())
             line = VoiceSetup(server, None, api, RATES[provider])  # type: ignore[arg-type]
-            talk = _Talk(servers, line, Random(seed), f"{provider} {seed} (two servers)")
-            await talk.play(every, restarts)
-            await talk.count(Path(folder))
-            await talk.phone.close()
-    return talk.tally
+            conversation = _LongConversation(servers, line, Random(seed), f"{provider} {seed} (two servers)")
+            await conversation.play(every, restarts)
+            await conversation.count(Path(folder))
+            await conversation.phone.close()
+    return conversation.tally
 
 
-class _Talk:
+class _LongConversation:
     """One conversation."""
 
     def __init__(self, servers: TwoVoiceServers, line: VoiceSetup, random: Random, which: str) -> None:

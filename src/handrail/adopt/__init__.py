@@ -10,13 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from handrail.adopt.giving.langchain import to_langchain
-    from handrail.adopt.giving.openai_agents import to_openai_agents
-    from handrail.adopt.giving.pydantic_ai import to_pydantic_ai
-    from handrail.adopt.taking.function import from_function
-    from handrail.adopt.taking.langchain import from_langchain
-    from handrail.adopt.taking.openai_agents import from_openai_agents
-    from handrail.adopt.taking.pydantic_ai import from_pydantic_ai
+    from handrail.adopt.exporting.langchain import to_langchain
+    from handrail.adopt.exporting.openai_agents import to_openai_agents
+    from handrail.adopt.exporting.pydantic_ai import to_pydantic_ai
+    from handrail.adopt.importing.function import from_function
+    from handrail.adopt.importing.langchain import from_langchain
+    from handrail.adopt.importing.openai_agents import from_openai_agents
+    from handrail.adopt.importing.pydantic_ai import from_pydantic_ai
 
 __all__ = [
     "from_function",
@@ -33,6 +33,6 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     way, _, home = name.partition("_")
-    value = getattr(import_module(f"{__name__}.{'taking' if way == 'from' else 'giving'}.{home}"), name)
+    value = getattr(import_module(f"{__name__}.{'importing' if way == 'from' else 'exporting'}.{home}"), name)
     globals()[name] = value
     return value

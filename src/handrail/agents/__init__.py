@@ -8,6 +8,6 @@ from handrail.agents.conversation import Conversation
 from handrail.agents.events import AgentEvent
 from handrail.agents.policy import AgentPolicy
 from handrail.agents.prompts import Prompts
-from handrail.agents.text import TextAgent
+from handrail.agents.text_agent import TextAgent
 
 __all__ = ["AgentEvent", "AgentPolicy", "Conversation", "Prompts", "TextAgent"]

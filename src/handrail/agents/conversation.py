@@ -29,7 +29,7 @@ FORMAT = 1
 MAX_MESSAGES = 1_000
 MAX_TOKENS = 200_000
 """Older turns are forgotten beyond either of them, until half is left."""
-_MAX_TOLD = 200
+_MAX_REPORTED = 200
 _MAX_ON_OFFER = 20
 ANSWER_LEFT_OUT = "(This old answer is no longer sent, to save room.)"
 UNHEARD = "(The person spoke; their words are not known.)"
@@ -78,7 +78,7 @@ class Conversation:
         self.later: list[HostMessage] = []
         """What the model is told before it is asked the next time."""
         self.unacknowledged = UnacknowledgedWrites()
-        """Writing calls whose outcome whoever goes on with it may not know."""
+        """Writing calls whose outcome whoever continues with it may not know."""
         self.keep: Callable[[], Awaitable[None]] | None = None
         """Has the host store it now, before something happens that must not be forgotten."""
         self._measured: list[Message] = []
@@ -129,8 +129,8 @@ class Conversation:
         """Note that the model is told what became of a confirmation; False if it was told before."""
         if confirmation_id in self.told:
             return False
-        self.told = [*self.told, confirmation_id][-_MAX_TOLD:]
-        self.unread = [*self.unread, confirmation_id][-_MAX_TOLD:]
+        self.told = [*self.told, confirmation_id][-_MAX_REPORTED:]
+        self.unread = [*self.unread, confirmation_id][-_MAX_REPORTED:]
         return True
 
     async def read(self, session: Session, confirmation_ids: Sequence[str], turn: int) -> None:
@@ -138,10 +138,10 @@ class Conversation:
         for confirmation_id in confirmation_ids:
             if confirmation_id in self.unread:
                 self.unread.remove(confirmation_id)
-                await session.outcome_told(confirmation_id, turn=turn)
+                await session.outcome_delivered(confirmation_id, turn=turn)
 
     async def catch_up(self, session: Session, turn: int) -> None:
-        """A model goes on with it: what became of calls of a process that is gone is written down, and counts as told."""
+        """A model continues with it: what became of calls of a process that is gone is written down, and counts as told."""
         for call, envelope in await self.unacknowledged.look_up(session):
             for place, message in enumerate(self.messages):
                 if message == lost(call, doubtful=True):

@@ -18,7 +18,7 @@ def ended_words() -> str:
 
 
 def moved_words() -> str:
-    return "This conversation goes on in another connection. Please reload."
+    return "This conversation continues in another connection. Please reload."
 
 
 def failed_words(partly: bool, *, misconfigured: bool = False) -> str:
@@ -58,7 +58,7 @@ def late_words(told: Mapping[str, Any]) -> str:
 def too_many_calls(max_calls: int) -> dict[str, Any]:
     """The envelope of calls that one message made too many."""
     message = f"One message makes at most {max_calls} calls; this one did not run."
-    suggestion = "Go on with the results that you have."
+    suggestion = "Continue with the results that you have."
     return ToolResponse.failure("BUDGET_EXCEEDED", message, suggestion=suggestion).to_dict()
 
 

@@ -28,7 +28,7 @@ class AgentPolicy:
     context_window: int | None = None
     """Tokens that fit into one request of the model, where the table of windows is not right."""
     answer_chars: int = 200_000
-    """So long the words of one turn may be; a model that goes on is cut off there."""
+    """So long the words of one turn may be; a model that continues is cut off there."""
     model_retries: int = 1
     """How often a round is asked again after an error that may pass, if nothing of it was shown yet."""
     time_zone: str = "UTC"

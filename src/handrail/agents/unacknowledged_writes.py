@@ -98,7 +98,7 @@ class UnacknowledgedWrites:
         return None
 
     def reacted(self) -> None:
-        """The model goes on after outcomes that it waited for: it knows them."""
+        """The model continues after outcomes that it waited for: it knows them."""
         if self.writes:
             self.writes = [first for first in self.writes if first.told_turn is None or first.lost]
 
@@ -122,18 +122,18 @@ class UnacknowledgedWrites:
                 first.told_turn, first.answered = turn, False
 
     def left(self) -> None:
-        """The conversation with the model is over. Whoever goes on may make again what this one did not answer for."""
+        """The conversation with the model is over. Whoever continues may make again what this one did not answer for."""
         self.writes = [first for first in self.writes if not first.answered]
         for first in self.writes:
             first.connection, first.lost, first.told_turn = 0, True, None
 
     def taken_up(self, turn: int) -> None:
-        """A model goes on that was given the conversation, and with it the outcomes that are known."""
+        """A model continues that was given the conversation, and with it the outcomes that are known."""
         for first in self.writes:
             if first.outcome is not None and first.told_turn is None:
                 first.told_turn, first.answered = turn, False
 
-    def mark_told_late(self, call_id: str | None, turn: int) -> None:
+    def mark_late_delivered(self, call_id: str | None, turn: int) -> None:
         """A model was told the outcome of a call that another conversation had made. One without an id may be any."""
         for first in self.writes:
             if first.connection == 0 and call_id is not None and first.call.call_id == call_id:

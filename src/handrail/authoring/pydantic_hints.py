@@ -86,7 +86,7 @@ def _subschemas(schemas: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _mend(schema: dict[str, Any], *, closed: bool) -> None:
-    from handrail.schema.engine import FORMATS  # noqa: PLC0415  # only a hint of Pydantic's needs the validator
+    from handrail.schema.jsonschema_engine import FORMATS  # noqa: PLC0415  # only a hint of Pydantic's needs the validator
 
     schema.pop("title", None)
     schema.pop("discriminator", None)  # OpenAPI's, not JSON Schema's; the `const` of each member says the same

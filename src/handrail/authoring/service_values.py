@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from handrail.contract.errors import ConfigError
-from handrail.contract.service import EnvironmentText
+from handrail.contract.service_config import EnvironmentText
 
 _LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Collection, collections.abc.Iterable)
 _NUMBERS: dict[object, tuple[str, tuple[type, ...]]] = {

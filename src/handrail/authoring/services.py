@@ -21,7 +21,7 @@ from handrail.authoring.injection import may_be_service
 from handrail.authoring.modules import look_in
 from handrail.authoring.service_values import checked_values
 from handrail.contract.errors import ConfigError
-from handrail.contract.service import ServiceConfig
+from handrail.contract.service_config import ServiceConfig
 from handrail.plugins import SERVICES, entry_points_of, import_named, load_plugin
 
 PROJECT = "project"

@@ -84,7 +84,7 @@ def function_signature(
     subject = f"Function {getattr(function, '__name__', type(function).__name__)!r}"
     hints = _hints(function, subject, needed=typed)
     parameters = inspect.signature(function).parameters.values()
-    reading = _Reading(subject, hints, docstring_parts(function)[1], service_types, services)
+    reading = _SignatureReader(subject, hints, docstring_parts(function)[1], service_types, services)
     for parameter in parameters:
         if given is not None and parameter.name in given:
             continue
@@ -104,7 +104,7 @@ def is_context(hint: Any) -> bool:
     return isinstance(hint, type) and getattr(hint, "__handrail_context__", False) is True
 
 
-class _Reading:
+class _SignatureReader:
     """The parameters of one function, as far as they were read; problems are collected, so that all are named at once."""
 
     def __init__(
@@ -240,7 +240,7 @@ def class_signature(
     constructor = _own_constructor(target)
     parameters = [] if constructor is None else list(inspect.signature(constructor).parameters.values())[1:]
     hints = {} if constructor is None else _hints(constructor, subject, needed=typed or len(parameters) > 1)
-    reading = _Reading(subject, hints, {}, service_types, services)
+    reading = _SignatureReader(subject, hints, {}, service_types, services)
     for parameter in parameters[1:]:
         optional = parameter.default is not parameter.empty or parameter.kind in (
             parameter.VAR_POSITIONAL,

@@ -135,7 +135,7 @@ class ToolSource:
 
     @cached_property
     def schema_problems(self) -> Mapping[str, list[SchemaError]]:
-        """What stands against `parameters` and `outputSchema` as JSON Schemas, for those that are there."""
+        """The problems of `parameters` and `outputSchema` as JSON Schemas, for those that are there."""
         schemas = {name: (self.raw or {}).get(name) for name in ("parameters", "outputSchema")}
         return {name: find_schema_problems(schema) for name, schema in schemas.items() if isinstance(schema, Mapping)}
 

@@ -72,7 +72,7 @@ class BuildStamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:
-    """What a build found and, if nothing stands against it, what it made."""
+    """What a build found and, if there are no errors, what it made."""
 
     plan: BuildPlan
     findings: tuple[Finding, ...]

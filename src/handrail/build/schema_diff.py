@@ -26,7 +26,7 @@ from handrail.build.schema_keywords import (
     token,
 )
 from handrail.contract.frozen import thaw
-from handrail.schema.engine import BUILD_ERRORS
+from handrail.schema.jsonschema_engine import BUILD_ERRORS
 from handrail.schema.pointer import pointer
 from handrail.schema.subschemas import ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS, Json, LocalRefs, walk
 
@@ -80,7 +80,7 @@ def compare_schemas(
     here = At(subject=subject)
     if any(schema.get("$schema", _DIALECT).rstrip("#") != _DIALECT for schema in (old, new)):
         return [here.unclear("$schema", f"The schema of {subject} changed, and it is not draft 2020-12.")]
-    found = _Comparison(_Document(old), _Document(new), effort or DiffEffort()).walk(old, new, here)
+    found = _SchemaWalk(_SchemaSide(old), _SchemaSide(new), effort or DiffEffort()).walk(old, new, here)
     return found or [Difference(place="", message=f"The schema of {subject} was rewritten and means the same.")]
 
 
@@ -93,7 +93,7 @@ class _End(NamedTuple):
     referred: bool
 
 
-class _Document:
+class _SchemaSide:
     """One schema as a whole: what its references mean, and whether a part of it can be read without the rest."""
 
     __slots__ = ("_choices", "_reached", "_refs", "_root", "portable")
@@ -181,13 +181,13 @@ class _Document:
         return self._reached[id(schema)][1]
 
 
-class _Comparison:
+class _SchemaWalk:
     """Walks both schemas at once. A pair that references led to before counts as compared: its differences are told
     already or on their way, and since every value is finite this proves recursive schemas too."""
 
     __slots__ = ("_effort", "_new", "_old", "_seen")
 
-    def __init__(self, old: _Document, new: _Document, effort: DiffEffort) -> None:
+    def __init__(self, old: _SchemaSide, new: _SchemaSide, effort: DiffEffort) -> None:
         self._old = old
         self._new = new
         self._effort = effort
@@ -209,7 +209,7 @@ class _Comparison:
         if _is_free(old) or _is_free(new):
             return _is_free(new), _is_free(old)
         # A trial: what it meets on its way does not count as told.
-        trial = _Comparison(self._old, self._new, self._effort)
+        trial = _SchemaWalk(self._old, self._new, self._effort)
         trial._seen = dict(self._seen)
         found = trial.walk(old, new, at)
         return all(item.old_in_new for item in found), all(item.new_in_old for item in found)
@@ -279,7 +279,7 @@ class _Comparison:
             found = [replace(item, new_in_old=item.new_in_old or not item.settled) for item in found]
         return found
 
-    def _within(self, inside: _Document, inner: Node, outside: _Document, outer: Node) -> bool:
+    def _within(self, inside: _SchemaSide, inner: Node, outside: _SchemaSide, outer: Node) -> bool:
         """Whether the validator proves that every value of `inner` is one of `outer`; not asked where that may take long."""
         if canonicalize is None or not (inside.portable and outside.portable):
             return False

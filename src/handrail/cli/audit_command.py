@@ -20,8 +20,8 @@ from handrail.cli.output import print_json, printable
 from handrail.cli.project import current_settings
 from handrail.contract.errors import UsageError
 from handrail.contract.store import AuditCheckpoint, SettledCall, Store
-from handrail.observe.explain import lines_in, tell
-from handrail.observe.reading import OF_THE_CHAIN, Event, Follower, tail_events
+from handrail.observe.audit_files import OF_THE_CHAIN, Event, Follower, tail_events
+from handrail.observe.call_explanation import lines_in, tell
 from handrail.observe.sealing import APPROVER, open_event, pseudonym_of, with_names
 from handrail.observe.verify import read_events, verify_directory
 from handrail.settings import Settings
@@ -48,7 +48,7 @@ def configure(parser: ArgumentParser) -> None:
     tail = actions.add_parser("tail", help="the newest events")
     tail.add_argument("-n", "--lines", type=int, default=20, metavar="N", help="how many (default: 20)")
     tail.add_argument(
-        "-f", "--follow", action="store_true", help="go on with what is written from now on; Ctrl-C ends it"
+        "-f", "--follow", action="store_true", help="continue with what is written from now on; Ctrl-C ends it"
     )
     tail.add_argument("--checkpoints", action="store_true", help="with the lines that only the chain of hashes needs")
     show = actions.add_parser("show", help="events, oldest first; of one CALL what was sent, parsed and validated")
@@ -96,7 +96,7 @@ def _tail(path: Path, options: Namespace) -> int:
     follower = Follower(path) if options.follow else None
     without = () if options.checkpoints else OF_THE_CHAIN
     known = tail_events(path, options.lines, without)
-    with _Words(options) as words:
+    with _SealedText(options) as words:
         _print_events(words.of(known), options)
         if follower is None:
             return 0
@@ -118,7 +118,7 @@ def _show(path: Path, options: Namespace) -> int:
     for name, value in wanted.items():
         if value is not None and not value.strip():
             raise UsageError(f"The {name} is empty; name one, or leave it out.")
-    with _Words(options) as words:
+    with _SealedText(options) as words:
         found = _print_events(words.of(read_events(path, **wanted, limit=options.limit)), options)
     if not found and options.limit != 0:
         named = " and ".join(f'--{name} "{value}"' for name, value in wanted.items() if value is not None)
@@ -165,7 +165,7 @@ def _store(settings: Settings) -> Store | None:
     return open_store(url) if has_store(settings) and not url.startswith("memory:") else None
 
 
-class _Words:
+class _SealedText:
     """Opens what is sealed in lines, by the keys that the project's store has. Without a store it stays sealed."""
 
     def __init__(self, options: Namespace) -> None:
@@ -221,7 +221,7 @@ def _not_covered(key: bytes | None, stored: Sequence[AuditCheckpoint] | None) ->
 
 def _why(path: Path, options: Namespace) -> int:
     lines = lines_in(path, options.call)
-    with _Words(options) as words:
+    with _SealedText(options) as words:
         found = tell(replace(lines, events=list(words.of(lines.events))))
     if options.json:
         print_json({"found": found.found, "sentence": found.sentence})

@@ -14,7 +14,6 @@ from argparse import ArgumentParser, Namespace
 from handrail.app import Runtime, check_roles, open_agent, open_runtime
 from handrail.cli.chat_lines import Lines
 from handrail.cli.chat_screen import JsonScreen, PlainScreen, Screen
-from handrail.cli.chat_talk import TerminalChat
 from handrail.cli.model_lines import add_model_flag, load_model, offer_lines
 from handrail.cli.output import authors_speak_aside, warn
 from handrail.cli.project import (
@@ -24,6 +23,7 @@ from handrail.cli.project import (
     kept_or_scratch,
     with_reference_tools,
 )
+from handrail.cli.terminal_chat import TerminalChat
 from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError
 from handrail.runtime.local_time import attributes_for

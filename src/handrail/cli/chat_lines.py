@@ -17,7 +17,7 @@ from handrail.cli import terminal_input
 
 MAX_LINE_BYTES = 256 * 1024
 MAX_TIMES = 5
-"""So often a request whose facts go on changing is approved by `--yes`."""
+"""So often a request whose facts keep changing is approved by `--yes`."""
 
 
 class Lines:

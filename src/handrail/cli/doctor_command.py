@@ -38,7 +38,7 @@ from handrail.cli.output import authors_speak_aside, count, print_json, show
 from handrail.cli.project import current_settings, with_reference_tools
 from handrail.contract.errors import HandrailError, ServiceError
 from handrail.contract.model import Model
-from handrail.observe.reading import audit_files, newest_facts
+from handrail.observe.audit_files import audit_files, newest_facts
 from handrail.plugins import SERVICES, entry_points_of
 from handrail.registry.registry import environment_from
 from handrail.runtime.audit_recovery import older_than_audit

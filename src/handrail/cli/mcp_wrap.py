@@ -209,7 +209,7 @@ async def _console(settings: Settings, runtime: Any, stack: AsyncExitStack, port
     from handrail.app import open_agent
     from handrail.clients.no_model import NoModel
     from handrail.server.assembly import assemble
-    from handrail.server.keys import KeyRing
+    from handrail.server.key_ring import KeyRing
     from handrail.server.options import Options
     from handrail.server.stored_keys import KeyFollower
     from handrail.server.uvicorn_server import bound, make_server
@@ -276,7 +276,7 @@ async def _forget_old_key(keys: KeyStore, path: Path) -> None:
 
 def _taken_from(path: Path) -> str | None:
     """The hash of the key in this file, which is gone then."""
-    from handrail.server.keys import hash_of
+    from handrail.server.key_ring import hash_of
 
     try:
         secret = path.read_text(encoding="utf-8", errors="replace").strip()

@@ -48,7 +48,7 @@ class ToolReloader:
                 continue
             try:
                 await self._rebuild(plan)
-            except Exception:  # noqa: BLE001  # whatever it was, the server goes on with what it has
+            except Exception:  # noqa: BLE001  # whatever it was, the server continues with what it has
                 _LOG.exception("The tools could not be built again; the old ones stay")
 
     async def follow_deployments(self) -> None:
@@ -68,7 +68,7 @@ class ToolReloader:
         """Take the artifact as it is now. One that cannot be used is named, and the old tools stay; that sentence, or nothing."""
         try:
             return await self._take(())
-        except Exception as error:  # noqa: BLE001  # whatever it was, the server goes on with what it has, and answers
+        except Exception as error:  # noqa: BLE001  # whatever it was, the server continues with what it has, and answers
             _LOG.exception("The new tools could not be taken; the old ones stay")
             return f"The new tools could not be taken; the old ones stay: {type(error).__name__}."
 

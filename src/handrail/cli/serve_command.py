@@ -91,7 +91,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
     # A quarter of a second, which nobody shall wait who asks for help or whose tools do not build.
     from handrail.server.assembly import assemble, open_keys
     from handrail.server.earlier_files import copies, import_files, remove_old_copies
-    from handrail.server.keys import KeyRing, given_key, token_keys
+    from handrail.server.key_ring import KeyRing, given_key, token_keys
     from handrail.server.model_selection import ModelSelection
     from handrail.server.options import Options
     from handrail.server.uvicorn_server import bound, calm_the_collector, end_soon, make_server

@@ -25,12 +25,12 @@ except ImportError:  # Windows has no terminal of this kind
 QUIET_SECONDS = 0.5
 """Nobody has read a question sooner than this; what comes earlier was on its way before."""
 PATIENCE_SECONDS = 10.0
-"""Input that goes on for so long is no person who is about to answer."""
+"""Input that continues for so long is no person who is about to answer."""
 _LOOK_SECONDS = 0.02
 _READ_BYTES = 65_536
 _MAX_READS = 64
 """At one look, so that a flood does not hold the event loop."""
-NOT_ASKED = "Input goes on and on, so the question is not asked and the answer is no."
+NOT_ASKED = "Input does not stop coming, so the question is not asked and the answer is no."
 DROPPED = "(What was typed before this question is dropped.)"
 MORE_CAME = "(More was typed right after the answer, as in a paste, so it does not count.)"
 

@@ -25,7 +25,7 @@ export function takeKeyFromAddress() {
   const found = /^#key=([^&]+)(?:&(.*))?$/.exec(location.hash);
   if (!found) return;
   const given = decodeURIComponent(found[1]);
-  if (given !== key()) forgetSession(); // with the same key, a tab goes on where it was
+  if (given !== key()) forgetSession(); // with the same key, a tab continues where it was
   setKey(given);
   history.replaceState(null, "", location.pathname + (found[2] ? `#${found[2]}` : ""));
 }

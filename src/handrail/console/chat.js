@@ -91,7 +91,7 @@ export function chatView() {
     following(() => waiting.replaceChildren(...lines));
   }
 
-  /** The line of a call that runs, made once: its button keeps the focus while the call tells how it goes on. */
+  /** The line of a call that runs, made once: its button keeps the focus while the call tells how it continues. */
   function lineOf(request) {
     if (!running.has(request)) running.set(request, runningLine(request));
     return running.get(request);
@@ -413,7 +413,7 @@ function messageView(message) {
         "p",
         { class: "notice" },
         icon("mic"),
-        h("span", { text: "The assistant asks to go on by voice." }),
+        h("span", { text: "The assistant asks to continue by voice." }),
         talk,
       ),
     );

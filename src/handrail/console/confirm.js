@@ -172,7 +172,7 @@ function dialogFor(request, { isFresh, onAside, onClosed }) {
   function aside() {
     if (!dialog.dataset.ended) {
       onAside();
-      announce(request.run ? "Hidden. The call goes on." : "Put aside. The request waits in the conversation.");
+      announce(request.run ? "Hidden. The call continues." : "Put aside. The request waits in the conversation.");
     }
     close();
   }

@@ -51,7 +51,7 @@ class Conversation extends EventTarget {
   }
 
   // ------------------------------------------------------------------------------------------------ opening
-  /** Go on with the session of this tab, or open one. */
+  /** Continue with the session of this tab, or open one. */
   async start() {
     const stored = storedSession();
     if (stored) {
@@ -95,7 +95,7 @@ class Conversation extends EventTarget {
     this.listen(found.lastEventId ?? null);
   }
 
-  /** Go on with another conversation; this one stays as it is. */
+  /** Continue with another conversation; this one stays as it is. */
   async change(stored) {
     const before = storedSession();
     storeSession(stored);

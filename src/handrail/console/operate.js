@@ -170,7 +170,7 @@ function switchLine(tool, onSwitched) {
       hidden: true,
       on: { submit: (event) => (event.preventDefault(), change(why.value.trim() || "switched off in the console")) },
     },
-    h("label", { for: why.id, text: "Why? Those who call it are told." }),
+    h("label", { for: why.id, text: "Why? Those who call it see the reason." }),
     why,
     h("button", { type: "submit", class: "button small primary", text: "Switch off" }),
     button(

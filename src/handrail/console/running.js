@@ -36,7 +36,7 @@ export function runWords(request) {
   if (phaseOf(request) !== "lost") return told != null ? visible(told) : request.run.hasStarted ? "It runs." : "Your approval is on its way.";
   if (!request.run.hasStarted)
     return "Your approval may not have arrived. It is sent again when the server is back, and the call runs once at most.";
-  return "The call had started. How it ended is told when the server is back; it is not run a second time.";
+  return "The call had started. How it ended is shown when the server is back; it is not run a second time.";
 }
 
 /** The part of the dialog that takes the place of the countdown; `close` when the dialog is gone. */

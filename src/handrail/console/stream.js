@@ -96,7 +96,7 @@ export class Stream extends Line {
 
   take(event) {
     if (event.type === "reconnect") {
-      this.abort.abort(); // the server is about to stop, or the stream is old: go on elsewhere
+      this.abort.abort(); // the server is about to stop, or the stream is old: continue elsewhere
       return;
     }
     if (event.id !== null) {

@@ -1,4 +1,4 @@
-// Tools that were built again while a conversation is open: what changed, what the build found, and how to go on.
+// Tools that were built again while a conversation is open: what changed, what the build found, and how to continue.
 
 import { post } from "./api.js";
 import { button, h, icon } from "./dom.js";

@@ -12,7 +12,7 @@ export class Turn {
     this.isMemory = false;
   }
 
-  /** What the part that runs has cost so far, beside what was paid before: an answer that goes on after an approval costs anew. */
+  /** What the part that runs has cost so far, beside what was paid before: an answer that continues after an approval costs anew. */
   costs(usage) {
     this.usage = added(this.before?.usage, usage);
   }
@@ -35,7 +35,7 @@ export class Turn {
     if (!open) this.steps.push({ kind: "model", label: "Model", start: this.now(), end: null, state: "running" });
   }
 
-  /** What comes after the end, such as the result of a call that was approved later, goes on where the turn had ended: the
+  /** What comes after the end, such as the result of a call that was approved later, continues where the turn had ended: the
    *  minutes that a person took would leave nothing to see of the rest. */
   resume() {
     if (this.endedAt === null) return;

@@ -98,14 +98,14 @@ export function voiceMark() {
   return node;
 }
 
-/** After a reload, or in another tab: the session is being talked in, and one may go on here. */
+/** After a reload, or in another tab: the session is being talked in, and one may continue here. */
 export function voiceElsewhere() {
   const node = h(
     "p",
     { class: "voice-bar", hidden: true },
     icon("mic"),
     h("span", { class: "space", text: "Voice is still on in this session." }),
-    button("Go on talking", () => voice.start(), { kind: "small" }),
+    button("Continue talking", () => voice.start(), { kind: "small" }),
   );
   const draw = () => (node.hidden = voice.isOn || conversation.session?.voice !== true);
   for (const what of ["voice", "reset"]) conversation.addEventListener(what, draw);

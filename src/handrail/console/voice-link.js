@@ -19,7 +19,7 @@ const SENTENCES = {
   4401: "The server did not accept the voice ticket.",
   4404: "The server does not know this session any more.",
   4408: "The voice connection was too slow or silent for too long.",
-  4409: "Voice goes on in another tab or window.",
+  4409: "Voice continues in another tab or window.",
   4410: "The session has ended.",
   4413: "The server did not accept the sound of this microphone.",
   4429: "Too much was sent to the server at once.",

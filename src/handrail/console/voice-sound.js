@@ -47,7 +47,7 @@ export class Microphone {
     this.context.resume();
   }
 
-  /** Silence goes on being sent, so that whoever listens hears the end of what was said. */
+  /** Silence is still sent, so that whoever listens hears the end of what was said. */
   mute(isMuted) {
     for (const track of this.stream.getAudioTracks()) track.enabled = !isMuted;
   }

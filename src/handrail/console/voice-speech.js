@@ -3,7 +3,7 @@
 
 import { causeOfRecognition } from "./voice-causes.js";
 
-const ECHO = 0.6; // if so many of the words heard are words being spoken, it is ourselves that is heard
+const ECHO = 0.6; // if this share of the words heard are words being spoken, the microphone hears our own voice
 const LATE = 500; // words come so long after their beginning, where the browser does not say when that was
 const REMEMBERED = 16;
 const STARTS_WITHIN = 4_000;

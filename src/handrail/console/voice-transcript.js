@@ -1,5 +1,5 @@
 // What is said, as messages of the conversation while it is being said. Words belong to an input, by whose id they find their place:
-// a person's words may be known only after the answer to them has begun, or even ended, and an answer goes on between its calls.
+// a person's words may be known only after the answer to them has begun, or even ended, and an answer continues between its calls.
 
 export class Transcript {
   constructor(conversation) {
@@ -78,7 +78,7 @@ export class Transcript {
     conversation.tell("turn", conversation.current());
   }
 
-  /** The open answer to an input, or to the last one; one that had ended goes on if nothing came after it. */
+  /** The open answer to an input, or to the last one; one that had ended continues if nothing came after it. */
   answer(inputId = null) {
     const { conversation } = this;
     const input = (inputId !== null && this.input(inputId)) || this.current || this.input("");
@@ -93,7 +93,7 @@ export class Transcript {
     return input.answer;
   }
 
-  /** A turn is over, or over once more when the model went on in it. */
+  /** A turn is over, or over once more when the model continued in it. */
   done({ turn, inputId, text, citations, latency, interrupted }) {
     const input = this.input(inputId);
     if (!input.answer && text) {

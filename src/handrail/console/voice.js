@@ -1,5 +1,5 @@
 // A voice conversation in this tab: opens the microphone or the browser's own speech, keeps the line, and puts what comes over it
-// into the conversation. Whatever fails is said in one sentence, and text goes on.
+// into the conversation. Whatever fails is said in one sentence, and text continues.
 
 import { conversation, freshMessageId } from "./conversation.js";
 import { toast } from "./dom.js";
@@ -13,7 +13,7 @@ const ENDS_WITHIN = 5_000;
 const ENDING_FOLLOWS = 500;
 const MOST_TEXT = 8_000;
 const MOST_AGO = 60_000;
-const GOES_ON = "You can go on in text.";
+const GOES_ON = "You can continue in text.";
 const ENDINGS = {
   user_requested: null,
   client_gone: "Voice ended because the connection was away for too long.",
@@ -144,7 +144,7 @@ class Voice extends EventTarget {
     this.unsent = this.link?.send("played", report) ? null : report;
   }
 
-  /** `ago`: so many milliseconds before now it began. */
+  /** `ago`: how many milliseconds before now it began. */
   speech(state, ago = 0) {
     if (state === "started") this.speaker?.flush();
     this.link?.send("speech", { state, ...(ago > 0 ? { agoMs: Math.min(ago, MOST_AGO) } : {}) });
@@ -169,7 +169,7 @@ class Voice extends EventTarget {
     else toast("Voice is not connected; say it again in a moment.", "failed");
   }
 
-  /** Nobody can be heard any more; what is typed still counts. A microphone that is gone goes on as silence, so that whoever
+  /** Nobody can be heard any more; what is typed still counts. A microphone that is gone continues as silence, so that whoever
    * listens hears the end of what was said. */
   deaf(cause) {
     this.recogniser = null;

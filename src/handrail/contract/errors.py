@@ -73,7 +73,7 @@ class UsageError(HandrailError):
 
 
 class SessionEnded(UsageError):
-    """The session has ended; what was asked for needs one that goes on."""
+    """The session has ended; what was asked for needs one that continues."""
 
 
 class ConfigError(UsageError):

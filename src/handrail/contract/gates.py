@@ -85,5 +85,5 @@ class Gate(Protocol):
         ...
 
     def check(self, call: GatedCall) -> Refuse | AskPerson | None:
-        """None lets the call go on to the next gate. It must not wait; an exception refuses the call."""
+        """None lets the call continue to the next gate. It must not wait; an exception refuses the call."""
         ...

@@ -79,7 +79,7 @@ class LiveConfig:
     tools: Sequence[Mapping[str, Any]] = ()
     """Declarations in the format of `LiveModel.provider`."""
     background: frozenset[str] = frozenset()
-    """Tools during which the model may go on talking, where the provider can do that."""
+    """Tools during which the model may continue talking, where the provider can do that."""
     history: Sequence[Utterance | Answer | Note] = ()
     """What was said, called and told before, such as the chat that was handed over."""
     voice: str | None = None
@@ -100,7 +100,7 @@ class LiveLimits:
     send_seconds: float = 10.0
     """For the provider to take one message."""
     reply_seconds: float = 30.0
-    """For the model to go on when it is its turn; after that the connection is made anew."""
+    """For the model to continue when it is its turn; after that the connection is made anew."""
     attempts: int = 6
     """Connections tried in a row without one useful event, before the session is given up."""
     first_delay: float = 0.25

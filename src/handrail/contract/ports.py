@@ -129,7 +129,7 @@ class DurableAudit(Protocol):
 class MetricsPort(Protocol):
     def record(self, tool_id: str, duration_ms: float, ok: bool, error_type: str | None, size_chars: int) -> None: ...
     def held(self, tool_id: str) -> None:
-        """A call waits for a person. It is one call, however it goes on."""
+        """A call waits for a person. It is one call, however it continues."""
         ...
 
     def ran_held(
@@ -139,7 +139,7 @@ class MetricsPort(Protocol):
         ...
 
     def straggling(self, tool_id: str, running: int) -> None:
-        """So many handlers of a tool go on after their deadlines now."""
+        """How many handlers of a tool still run after their deadlines now."""
         ...
 
     def refused_held(self, tool_id: str, duration_ms: float, error_type: str) -> None: ...

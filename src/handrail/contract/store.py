@@ -221,7 +221,7 @@ class Evicted(NamedTuple):
     results: int
     rows: int
     left_at: str | None
-    """Where the next batch goes on; None if there is nothing more to look at."""
+    """Where the next batch continues; None if there is nothing more to look at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -531,7 +531,7 @@ class Store(Protocol):
         """The digest of what was shown with this token; None if the request has no such token."""
         ...
 
-    async def outcome_told(self, hold_id: str, turn: int) -> None:
+    async def outcome_delivered(self, hold_id: str, turn: int) -> None:
         """The model was given the outcome of a held call in this turn; the first turn stays."""
         ...
 

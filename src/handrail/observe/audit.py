@@ -1,6 +1,6 @@
 """The audit log: one JSON line per event, chained by hashes. `emit` only buffers, so it neither blocks nor fails; the
 runtime calls `flush` every 100 ms and before a writing call starts. While lines cannot be written the log is not
-`healthy`: the pipeline then refuses tools that write and lets the others go on. What does not fit the buffer is
+`healthy`: the pipeline then refuses tools that write and lets the others continue. What does not fit the buffer is
 counted, and the count is written as an `audit_gap` line as soon as that is possible.
 """
 
@@ -22,8 +22,8 @@ import orjson
 from handrail.contract.ports import CallRecord
 from handrail.contract.provenance import cut_input
 from handrail.contract.store import AuditedFact, AuditPosition, AuditSubject
+from handrail.observe.audit_files import keys_of_executions, newest_facts
 from handrail.observe.chain import GAP, ChainWriter, Entry, encode, encode_name, json_substitute, seal
-from handrail.observe.reading import keys_of_executions, newest_facts
 from handrail.observe.redaction import compile_redactor
 from handrail.observe.sealing import SEALED, seal_text, take_words
 from handrail.observe.shared_chain import SharedChainWriter, can_share

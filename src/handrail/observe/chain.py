@@ -161,7 +161,7 @@ class Appender:
             count = os.write(self._descriptor, self._rest)
             self.size += count
             if self._shared and count < len(self._rest):
-                # Another process may write before we go on, so the broken line is left behind and told again.
+                # Another process may write before we continue, so the broken line is left behind and told again.
                 self._queue.append(self._rest[self._rest.rfind(b"\n", 0, count) + 1 :])
                 self._rest = b""
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

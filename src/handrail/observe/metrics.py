@@ -20,7 +20,7 @@ from handrail.observe.exposition import Exposition
 
 _LOG = logging.getLogger("handrail.metrics")
 WINDOW = 1_000
-"""So many of a tool's newest calls count for percentiles."""
+"""How many of a tool's newest calls count for percentiles."""
 MAX_TOOLS = 2_000
 """Beyond it, tools share one entry: a name must never be able to fill the memory."""
 OTHER = "(other)"
@@ -90,7 +90,7 @@ class ToolMetrics:
         self.is_large = False
         """It was logged that its responses are long."""
         self.straggling = 0
-        """Handlers that go on after their deadlines, now."""
+        """Handlers that continue after their deadlines, now."""
         self.stragglers = 0
         """How many have done so."""
 
@@ -188,7 +188,7 @@ class Metrics:
         self.session_call(session_id)
 
     def straggling(self, tool_id: str, running: int) -> None:
-        """So many handlers of a tool go on after their deadlines now."""
+        """How many handlers of a tool still run after their deadlines now."""
         tool = self._tools.get(tool_id) or self._new_tool(tool_id)
         tool.stragglers += max(0, running - tool.straggling)
         tool.straggling = running
@@ -342,7 +342,7 @@ class Metrics:
         found = []
         for name, tool in sorted(self._tools.items()):
             if tool.straggling:
-                found.append(f'"{name}" has {tool.straggling} handlers that go on after their deadline.')
+                found.append(f'"{name}" has {tool.straggling} handlers that still run after their deadline.')
             words = self._size_warning(name, tool)
             if words:
                 found.append(words)
@@ -363,10 +363,10 @@ class Metrics:
         text.family("handrail_tool_held_total", "counter", "Those of them that had to wait for a person.")
         for name, tool in tools:
             text.sample("handrail_tool_held_total", tool.held, **_labels(name))
-        text.family("handrail_tool_stragglers", "gauge", "Handlers that go on after their deadlines now.")
+        text.family("handrail_tool_stragglers", "gauge", "Handlers that still run after their deadlines now.")
         for name, tool in tools:
             text.sample("handrail_tool_stragglers", tool.straggling, **_labels(name))
-        text.family("handrail_tool_stragglers_total", "counter", "Handlers that went on after their deadlines.")
+        text.family("handrail_tool_stragglers_total", "counter", "Handlers that still ran after their deadlines.")
         for name, tool in tools:
             text.sample("handrail_tool_stragglers_total", tool.stragglers, **_labels(name))
         text.family("handrail_tool_errors_total", "counter", "Calls that ended in a failure, by error type.")

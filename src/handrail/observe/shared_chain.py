@@ -1,7 +1,7 @@
 """The chain that all commands of a day write together, one after the other, under a lock.
 
 A command lives for a moment: with a chain of its own, each would leave a file with two lines. So whoever has something to
-write takes the lock, reads where the chain ends, goes on there, and lets the lock go. What a command left torn when it died
+write takes the lock, reads where the chain ends, continues there, and lets the lock go. What a command left torn when it died
 is taken off before the next line, and an `audit_gap` line says how many bytes it was.
 """
 

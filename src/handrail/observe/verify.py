@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from handrail.contract.store import AuditCheckpoint, SettledCall
+from handrail.observe.audit_files import audit_files, keys_of_outcomes, read_events
 from handrail.observe.chain import (
     CHECKPOINT,
     CHECKPOINTS,
@@ -29,14 +30,13 @@ from handrail.observe.chain import (
     split_seal,
     stamp,
 )
-from handrail.observe.reading import audit_files, keys_of_outcomes, read_events
 
 __all__ = ["AuditProblem", "read_events", "verify_directory"]
 
 STORE = "store"
 """Where the checkpoints of the store are named as a file is."""
 _MAX_CALLS = 50
-"""So many calls without a line are named."""
+"""How many calls without a line are named."""
 _CHECKPOINT_NAME = encode_name(CHECKPOINT)
 
 
@@ -178,7 +178,7 @@ def _check_group(file: _File, group: list[bytes], stated: bytes, key: bytes | No
 
 # ----------------------------------------------------------------------------------------------------- files together
 def _check_joints(files: dict[str, _File]) -> Iterator[AuditProblem]:
-    """That each file goes on where the one before it ended."""
+    """That each file continues where the one before it ended."""
     for file in files.values():
         if not file.start:
             continue
@@ -189,7 +189,7 @@ def _check_joints(files: dict[str, _File]) -> Iterator[AuditProblem]:
         elif before not in files:
             yield AuditProblem(file.name, 1, f"The file before it, {before}, is missing.")
         elif (files[before].last + 1, files[before].head) != (file.first, file.start["prev"].encode()):
-            yield AuditProblem(file.name, 1, f"It does not go on where {before} ends: lines between them were cut.")
+            yield AuditProblem(file.name, 1, f"It does not continue where {before} ends: lines between them were cut.")
 
 
 @dataclass(slots=True)

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
+from handrail.picking.embedding_index import EmbedsTexts
 from handrail.picking.index import RankedTool, Scorer, ToolIndex
-from handrail.picking.meanings import EmbedsTexts
 from handrail.picking.pick import pick_tools
-from handrail.picking.words import split_words, stem, telling_words
+from handrail.picking.word_splitting import split_words, stem, telling_words
 
 __all__ = ["EmbedsTexts", "RankedTool", "Scorer", "ToolIndex", "pick_tools", "split_words", "stem", "telling_words"]

@@ -16,9 +16,9 @@ from typing import Literal, NamedTuple, get_args
 
 from handrail.contract.definition import Mode
 from handrail.contract.errors import UsageError
+from handrail.picking.embedding_index import EmbedsTexts, MeaningIndex
 from handrail.picking.entry import CatalogueEntry, Tool, entry_of
-from handrail.picking.keywords import KeywordIndex, query_terms
-from handrail.picking.meanings import EmbedsTexts, MeaningIndex
+from handrail.picking.keyword_index import KeywordIndex, query_terms
 
 Scorer = Literal["keywords", "embeddings", "hybrid"]
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar, overload
 
 from handrail.contract.definition import Mode, ToolDefinition
 from handrail.contract.errors import UsageError
+from handrail.picking.embedding_index import EmbedsTexts
 from handrail.picking.index import Scorer, ToolIndex
-from handrail.picking.meanings import EmbedsTexts
 from handrail.registry.registry import Registry
 from handrail.registry.snapshot import LoadedTool, Snapshot
 

@@ -82,7 +82,7 @@ def context_window(provider: str, model: str) -> int | None:
     bare = model.removeprefix("models/")
     if bare.startswith(
         "ft:"
-    ):  # a model of one's own has the room of the one that it was made of: ft:MODEL:OWNER:NAME:ID
+    ):  # a model of one's own has the window of the one that it was made of: ft:MODEL:OWNER:NAME:ID
         bare = bare.split(":")[1]
     fitting = [row for row in WINDOWS if name in row.providers and _names(row.name, bare)]
     if not fitting:

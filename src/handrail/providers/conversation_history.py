@@ -17,7 +17,7 @@ from handrail.contract.model import AssistantMessage, HostMessage, Message, Tool
 from handrail.providers.event_stream import as_text
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-CONTINUATION = "(The conversation goes on.)"
+CONTINUATION = "(The conversation continues.)"
 """For providers that want the user to begin."""
 
 

@@ -242,7 +242,7 @@ class Snapshot:
         if self._base is not None:
             return self._base._provider_lines()
         if self._providers is None:
-            # Kept, so that a snapshot goes on when later builds have cleaned the file away.
+            # Kept, so that a snapshot continues when later builds have cleaned the file away.
             self._providers = read_providers(self._artifact)
         return self._providers.splitlines()
 

@@ -309,7 +309,7 @@ class LedgerClaims:
         return passed_on if passed_on is not None else answer
 
     async def record_late(self, attempt: Attempt, late: asyncio.Future[Any]) -> None:
-        """A handler went on after it was given up: what it came to is recorded, and not delivered."""
+        """A handler continued after it was given up: what it came to is recorded, and not delivered."""
         plan, write, started = attempt.plan, attempt.write, attempt.started
         try:
             # Shielded: the stop of the runtime ends this, and does not wait for a handler that does not end.
@@ -317,7 +317,7 @@ class LedgerClaims:
         except asyncio.CancelledError:
             if not late.cancelled():
                 raise
-            message = f'"{plan.tool_id}" ended late, as it was told at its deadline.'
+            message = f'"{plan.tool_id}" ended late.'
             response = ToolResponse(False, None, ToolFailure(ErrorType.CANCELLED, message, False, plan.writes))
         except Exception as error:  # noqa: BLE001  # an author's code may raise anything
             response = ToolResponse(False, None, failure_of(error, plan.definition, voice=False))
@@ -504,7 +504,7 @@ def _state_of(response: ToolResponse, *, unsafe: bool, uncertain: bool, cut_off:
 
 
 def _not_heard(tool: str, why: str) -> Refusal:
-    """Of an approved call: it may be claimed, so that it goes on, and the person must not believe that it is over."""
+    """Of an approved call: it may be claimed, so that it continues, and the person must not believe that it is over."""
     message = (
         f'"{tool}" is approved but has not started, because it could not be recorded yet: it is carried out, and its outcome '
         "told, as soon as it can be, unless it is declined or its time ends before; there is no need to approve it again."

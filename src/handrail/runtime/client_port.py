@@ -146,7 +146,7 @@ class ClientPort:
     async def ask(self, **questions: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
         """Ask the client these questions at once and wait for all answers, by name. They are as untrusted as arguments.
 
-        `UNAVAILABLE` if this client cannot be asked one of them. The call's deadline goes on while it waits.
+        `UNAVAILABLE` if this client cannot be asked one of them. The call's deadline continues while it waits.
         """
         if not 0 < len(questions) <= MAX_QUESTIONS:
             raise UsageError(f"A call asks 1 to {MAX_QUESTIONS} questions at once; {len(questions)} are not.")

@@ -55,7 +55,7 @@ REPLACED_MARK = "A newer request has replaced this one. Approve it only if you w
 """What a person is told of an open request with `replacedBy`."""
 MASK = "•••"
 MAX_LINES = 60
-"""So many arguments are shown on lines of their own; the rest are counted."""
+"""How many arguments are shown on lines of their own; the rest are counted."""
 _ABSENT = "–"
 _WORDS = {True: "yes", False: "no", None: "nothing"}
 _PLACE = re.compile(r"\{([^{}]*)\}")
@@ -230,13 +230,13 @@ class Confirmations:
         """The outcome as the answer to a further call: so the model knows it."""
         answer = await self._answers.replay(attempt, entry)
         if entry.response is not None:
-            await self.outcome_told(hold_id, attempt.turn.number)
+            await self.outcome_delivered(hold_id, attempt.turn.number)
         return answer
 
-    async def outcome_told(self, hold_id: str, turn: int) -> None:
+    async def outcome_delivered(self, hold_id: str, turn: int) -> None:
         """The model was given the outcome in this turn. From the user's next one on an identical call is a new wish."""
         try:
-            await self._store.outcome_told(hold_id, turn)
+            await self._store.outcome_delivered(hold_id, turn)
         except StoreUnavailable as error:
             # Until the request would have expired, identical calls get the outcome: too careful, and never twice.
             self._log.warning("That the model knows an outcome could not be stored: %s", error)

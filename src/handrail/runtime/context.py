@@ -160,7 +160,7 @@ class Context:
         return _TokenFreeLog(self._attempt) if has_tokens else _LOG
 
     def progress(self, text: str) -> None:
-        """Tell the user how the work goes on: in some words, now and then. What comes too thick and fast is left out."""
+        """Tell the user how the work continues: in some words, now and then. What comes too thick and fast is left out."""
         now = perf_counter()
         left, since = self._progress or (_PROGRESS_AT_ONCE, now)
         left = min(_PROGRESS_AT_ONCE, left + (now - since) * _PROGRESS_PER_SECOND)

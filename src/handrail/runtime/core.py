@@ -609,7 +609,7 @@ class RuntimeCore:
             self.trail.audit_session("session_end", session)
 
     def left_session(self, session: Session) -> None:
-        """This process has a session no more: it has ended, or another process may go on with it."""
+        """This process has a session no more: it has ended, or another process may continue with it."""
         self.metrics.session_closed(session.id)
         if self.statistics is not None:
             self.statistics.session_closed(session)

@@ -91,7 +91,7 @@ class SessionGate:
                 return Refusal(
                     GateName.SESSION,
                     ErrorType.CONFLICT,
-                    "The tools were built again while this session was open; resume the session to go on with the new ones.",
+                    "The tools were built again while this session was open; resume the session to continue with the new ones.",
                     rule="version",
                     value=session.snapshot.version,
                     limit=newest.version,

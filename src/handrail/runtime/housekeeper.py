@@ -84,7 +84,7 @@ class Housekeeper:
                         self.core.log.warning("The store is away: %s", error)
                     away = True
                 except Exception:
-                    self.core.log.exception("The housekeeper stumbled; it goes on")
+                    self.core.log.exception("A round of the housekeeper failed; it tries again in the next one")
         return away
 
     async def write_behind(self) -> None:
@@ -122,7 +122,7 @@ class Housekeeper:
         if session.dirty or session.running or not core.has_connection(session):
             return False
         core.sessions.pop(session.id)
-        core.metrics.session_closed(session.id)  # for the statistics it goes on when it is resumed
+        core.metrics.session_closed(session.id)  # for the statistics it continues when it is resumed
         session.events_queue.close()
         return True
 

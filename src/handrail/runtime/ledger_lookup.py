@@ -1,8 +1,8 @@
 """The ledger as this process sees it: what it has claimed itself, and what the store knows of executions that run elsewhere.
 
 `claim_and_run.py` makes claims and carries them out. A claim that the store did not answer, twice, is *unconfirmed*: the row may
-be ours, and the handler has not started. Nobody else may touch such a row while this process lives, so this process goes on with
-it, under the same claim id until the store has answered. A call without a confirmation is gone on with when it is made again. An
+be ours, and the handler has not started. Nobody else may touch such a row while this process lives, so this process continues
+with it, under the same claim id until the store has answered. A call without a confirmation continues when it is made again. An
 approved one is carried out by `approval.py`, until it is given up: a person says no, or the request's time is over. What is given
 up never starts here, and it is recorded that nothing ran.
 """

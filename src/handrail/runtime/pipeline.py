@@ -126,7 +126,7 @@ class Pipeline:
         return self.answers.refuse_unplanned(session, call, refusal, started, turn=turn)
 
     async def _replay_by_id(self, attempt: Attempt) -> ToolResponse | None:
-        """Step 3: what this session has settled, runs or holds under the id; None if it knows nothing, and the call goes on."""
+        """Step 3: what this session has settled, runs or holds under the id; None if it knows nothing, and the call continues."""
         session, key = attempt.session, attempt.key
         settled = session.replays.find(key)
         known = settled or session.calls_by_id.get(key)
@@ -134,7 +134,7 @@ class Pipeline:
             try:
                 known = await known_by_id(session, key)
             except StoreUnavailable as error:
-                if attempt.plan.writes:  # reads go on while the store is away
+                if attempt.plan.writes:  # reads continue while the store is away
                     return self.answers.refuse_unrecorded(attempt, error)
         while known is not None:
             answer = await self._replay(attempt, known)
@@ -142,7 +142,7 @@ class Pipeline:
                 return answer
             left, known = known, session.calls_by_id.get(key)
             if known is left:
-                break  # a dead process left it; otherwise the same id, delivered at once, goes on with it already
+                break  # a dead process left it; otherwise the same id, delivered at once, continues with it already
         return None
 
     async def _replay(self, attempt: Attempt, known: Entry) -> ToolResponse | None:
@@ -171,7 +171,7 @@ class Pipeline:
         except StartOver:
             return await Pipeline.call(self, attempt.session, attempt.call, _own(attempt))
         if known.hold_id is not None and known.response is not None:
-            await self._confirmations.outcome_told(known.hold_id, attempt.turn.number)
+            await self._confirmations.outcome_delivered(known.hold_id, attempt.turn.number)
         return answer
 
     async def _replay_by_content(self, attempt: Attempt) -> ToolResponse | None:

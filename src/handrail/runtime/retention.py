@@ -27,7 +27,7 @@ _MAX_DAYS = 500_000
 
 
 async def end_detached(core: RuntimeCore, session: Session) -> None:
-    """End a session that nobody goes on with: only of ended ones is everything given back. If somebody has taken it up since it
+    """End a session that nobody continues with: only of ended ones is everything given back. If somebody has taken it up since it
     was made from the store, this is no longer its connection, and it stays as it is."""
     if session.is_active:
         session.state.set("isActive", False)

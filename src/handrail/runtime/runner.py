@@ -1,9 +1,9 @@
 """Running a handler: with its deadline, cancellable, plain functions in a bounded pool of threads.
 
-A coroutine that never waits is driven to its end directly; only one that waits pays for a timer. The deadline is hard: the answer
-goes out then, whether or not the handler obeys its cancellation. One that goes on is left to itself: a coroutine in a task of its
-own, a plain function in its thread. What it comes to is recorded by whoever asked for it, and not delivered. Such stragglers are
-counted, and a tool that has too many takes no further calls until one of them ends.
+A coroutine that never waits is driven to its end directly; only one that waits pays for a timer. The deadline is hard: the
+answer goes out then, whether or not the handler obeys its cancellation. One that still runs is left to itself: a coroutine in a
+task of its own, a plain function in its thread. What it comes to is recorded by whoever asked for it, and not delivered. Such
+stragglers are counted, and a tool that has too many takes no further calls until one of them ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from handrail.runtime.workers import Workers
 
 _LOG = logging.getLogger("handrail.runtime")
 _GRACE_SECONDS = 0.1
-"""So long after its deadline a handler may still be ending, before it counts as one that goes on."""
+"""So long after its deadline a handler may still be ending, before it counts as one that continues."""
 _MAX_HUNG_HOOKS = 2
 """Of one hook: each of them keeps a thread."""
 
@@ -40,14 +40,14 @@ class NotStarted(DeadlinePassed):
 
 OnLate = Callable[[Attempt, "asyncio.Future[Any]"], None]
 OnStraggler = Callable[[str, int], None]
-"""Told of a tool and how many of its handlers go on after their deadlines, whenever that number changes."""
+"""Told of a tool and how many of its handlers continue after their deadlines, whenever that number changes."""
 _Leave = Callable[[Any, Coroutine[Any, Any, Any], Any], None]
 _NEW: Any = object()
 """In place of what a coroutine waits for: its first step was not taken yet."""
 
 
 class Runner:
-    """Invokes handlers for one runtime. `on_late` is told of a handler that goes on after it was given up."""
+    """Invokes handlers for one runtime. `on_late` is told of a handler that continues after it was given up."""
 
     __slots__ = (
         "_hung_hooks",
@@ -69,11 +69,11 @@ class Runner:
         self._hung_hooks: dict[Callable[..., Any], set[Future[Any]]] = {}
         self._limit = max(1, workers // 4)
         self._outliving: dict[asyncio.Future[Any], Attempt] = {}
-        """Handlers that go on although nobody waits for them any more."""
+        """Handlers that continue although nobody waits for them any more."""
         self._stragglers: dict[str, int] = {}
         """How many of each tool do so after their deadlines."""
         self.crowded: dict[str, int] = {}
-        """Tools of which as many handlers as may be go on after their deadlines, and how many those are."""
+        """Tools of which as many handlers as may be continue after their deadlines, and how many those are."""
 
     def start(self, attempt: Attempt, context: Context) -> Awaitable[Any]:
         """What a handler returns that is no coroutine function, or could not be loaded before."""
@@ -116,11 +116,11 @@ class Runner:
         return self._pool
 
     def outliving(self) -> list[Attempt]:
-        """The calls whose handlers go on although nobody waits for them any more."""
+        """The calls whose handlers continue although nobody waits for them any more."""
         return list(self._outliving.values())
 
     def close(self) -> None:
-        """Nothing is begun any more, and nothing that goes on keeps the loop or the process from ending."""
+        """Nothing is begun any more, and nothing that continues keeps the loop or the process from ending."""
         if self._pool is not None:
             self._pool.shutdown()
         for future in self._outliving:
@@ -136,7 +136,7 @@ class Runner:
         work = self.pool.submit(lambda: run(execute, args, context))
         future = asyncio.wrap_future(work)
         try:
-            # The thread goes on whatever happens to us; shielding keeps its late result from being thrown away unseen.
+            # The thread continues whatever happens to us; shielding keeps its late result from being thrown away unseen.
             result = await self._rest(attempt, _awaited(asyncio.shield(future)), _NEW, seconds)
         except (TimeoutError, asyncio.CancelledError) as error:
             if future.done() and not future.cancelled():
@@ -170,7 +170,7 @@ class Runner:
         return result
 
     def _leave(self, attempt: Attempt, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> None:
-        """A coroutine that does not end at its deadline goes on in a task of its own."""
+        """A coroutine that does not end at its deadline continues in a task of its own."""
         self._goes_on(attempt, asyncio.get_running_loop().create_task(_alone(coroutine, waiting)))
 
     def _goes_on(
@@ -190,7 +190,7 @@ class Runner:
         running = self._stragglers[tool] = self._stragglers.get(tool, 0) + 1
         future.add_done_callback(lambda _: self._ended(tool))
         _LOG.warning(
-            "%s goes on after its deadline of %g ms (call %s of session %s); %d of its handlers do so now",
+            "%s still runs after its deadline of %g ms (call %s of session %s); %d of its handlers do so now",
             tool,
             attempt.plan.timeout * 1000,
             attempt.call.call_id,
@@ -225,8 +225,8 @@ async def _alone(coroutine: Coroutine[Any, Any, Any], waiting: Any) -> Any:
 
 
 def _leave_hook(hook: Callable[..., Any], coroutine: Coroutine[Any, Any, Any], waiting: Any) -> None:
-    """A hook that does not end in time goes on; nobody asks what it came to."""
-    _LOG.warning("%s of %s goes on after its time", hook.__name__, hook.__module__)
+    """A hook that does not end in time continues; nobody asks what it came to."""
+    _LOG.warning("%s of %s still runs after its time", hook.__name__, hook.__module__)
     task = asyncio.get_running_loop().create_task(_alone(coroutine, waiting))
     _HOOKS.add(task)
     task.add_done_callback(_hook_ended)
@@ -239,7 +239,7 @@ def _hook_ended(task: asyncio.Task[Any]) -> None:
 
 
 _HOOKS: set[asyncio.Task[Any]] = set()
-"""Those that go on; a loop holds its tasks weakly."""
+"""Those that continue; a loop holds its tasks weakly."""
 _Future = asyncio.Future
 
 
@@ -263,7 +263,7 @@ def _resume(
             direct = type(waiting) is _Future or not isinstance(waiting, _Future)
             try:
                 sent = (yield waiting) if direct else (yield from _over(waiting))
-            except BaseException as error:  # whatever the loop throws goes on to the handler
+            except BaseException as error:  # whatever the loop throws is passed on to the handler
                 if direct or not isinstance(error, asyncio.CancelledError):
                     waiting = coroutine.throw(error)
                 else:

@@ -188,7 +188,7 @@ class Connection(int):
             await self.session.core.interrupt(self.session, call_ids)
 
     async def close(self) -> None:
-        """The stream is over and the session with it. Nothing once replaced: the session goes on with the newer stream."""
+        """The stream is over and the session with it. Nothing once replaced: the session continues with the newer stream."""
         if self.is_current:
             await self.session.core.close_session(self.session)
 
@@ -280,7 +280,7 @@ class Session:
         self.spent: dict[int, tuple[int, int]] = {}
         """What turns before those have used up: a message that is sent again gets no second budget."""
         self.beginning = 0
-        """So many turns are about to begin: which one the store has the session in is not known until it has answered."""
+        """How many turns are about to begin: which one the store has the session in is not known until it has answered."""
         self.replays = Replays(policy.replays)
         self.calls_by_id = CallIds()
         self.writes: dict[str, Entry] = {}
@@ -343,7 +343,7 @@ class Session:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether its tools were built again since, in development: it goes on when it is resumed."""
+        """Whether its tools were built again since, in development: it continues when it is resumed."""
         registry = self.core.registry
         return registry.environment == "development" and registry.version != self.snapshot.version
 
@@ -396,18 +396,18 @@ class Session:
 
     async def events(self) -> AsyncGenerator[SessionEvent, None]:
         """What happens beside the answers to calls. A late envelope that is taken from here counts as given to the model; a host
-        that gives it later listens to `events_queue` itself and says so by `outcome_told`."""
+        that gives it later listens to `events_queue` itself and says so by `outcome_delivered`."""
         async with aclosing(self.events_queue.listen()) as events:
             async for event in events:
                 if isinstance(event, LateEnvelope) and event.confirmation_id is not None:
-                    await self.outcome_told(event.confirmation_id)
+                    await self.outcome_delivered(event.confirmation_id)
                 yield event
 
-    async def outcome_told(self, confirmation_id: str, *, turn: int | None = None) -> None:
+    async def outcome_delivered(self, confirmation_id: str, *, turn: int | None = None) -> None:
         """The model was given the outcome of a held call, in the current turn if none is named. From the user's next turn on an
         identical call is a new wish, and a person is asked anew."""
         number = turn if turn is not None else self.turn.number if self.turn is not None else 0
-        await self.core.confirmations.outcome_told(confirmation_id, number)
+        await self.core.confirmations.outcome_delivered(confirmation_id, number)
 
     async def set_mode(self, mode: Mode) -> None:
         """Hand the session over to the other mode."""
@@ -419,7 +419,7 @@ class Session:
 
     async def close(self) -> None:
         """End the session. Calls that run settle; later ones are refused. A stream that cleans up after itself closes its
-        connection instead: if that was replaced, the session goes on with the newer one."""
+        connection instead: if that was replaced, the session continues with the newer one."""
         await self.core.close_session(self)
 
     def enter_turn(self, number: int, started: float) -> TurnRecord:

@@ -337,7 +337,7 @@ class Turns:
             raise
 
     def _begin_unstored(self, session: Session, input_id: str | None, error: StoreUnavailable) -> int:
-        """Reads go on while the store is away: the turn begins here, and is stored before anything is written in it."""
+        """Reads continue while the store is away: the turn begins here, and is stored before anything is written in it."""
         self._log.warning("A turn could not be stored yet: %s", error)
         known = next((turn for turn in session.turns.values() if input_id and turn.input_id == input_id), None)
         if known is None:

@@ -39,7 +39,7 @@ class Workers(Executor):
         return future
 
     def give_up(self, future: Future[Any]) -> None:
-        """Nobody waits for this work any more, which goes on: another thread takes its place."""
+        """Nobody waits for this work any more, which continues: another thread takes its place."""
         with self._changed:
             if future.running():
                 self._given_up.add(future)

@@ -90,7 +90,7 @@ class WritePath:
                 if session.calls_by_id.get(by_id) is entry:
                     del session.calls_by_id[by_id]
                 if restored is not None:
-                    # The id goes on standing for the execution that it stood for before.
+                    # The id still stands for the execution that it stood for before.
                     session.calls_by_id.setdefault(by_id, restored)
                 if session.writes.get(attempt.write.key) is entry:
                     del session.writes[attempt.write.key]
@@ -138,7 +138,7 @@ class WritePath:
         assert write is not None
         pair = (plan.tool_id, attempt.digest)
         if write.key:
-            # An id that a dead process left: the call goes on where that one stopped.
+            # An id that a dead process left: the call continues where that one stopped.
             write.takeover = await self._store.ledger_row(write.key)
             if write.takeover is not None:
                 attempt.ordinal = write.takeover.ordinal

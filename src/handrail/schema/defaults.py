@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from handrail.contract.errors import SchemaError
 from handrail.contract.frozen import thaw
-from handrail.schema.engine import BUILD_ERRORS, Subvalidators, pattern_matches
 from handrail.schema.fill_plan import Node, build_plan, nodes_of
+from handrail.schema.jsonschema_engine import BUILD_ERRORS, Subvalidators, pattern_matches
 from handrail.schema.pointer import pointer
 from handrail.schema.subschemas import Json, LocalRefs, Path, in_place, is_trivial, unconditional, walk
 

@@ -17,7 +17,7 @@ import orjson
 
 from handrail.contract.errors import SchemaError
 from handrail.schema.effort import number_work, patterns_of
-from handrail.schema.engine import BUILD_ERRORS, Subvalidators, build
+from handrail.schema.jsonschema_engine import BUILD_ERRORS, Subvalidators, build
 from handrail.schema.pattern_cost import pattern_size, pattern_work
 from handrail.schema.subschemas import Json, LocalRefs, Path, walk
 

@@ -24,7 +24,7 @@ _MAX_NESTED = 30
 _FEW_ACTIVE, _FEW_STATES = 4, 12
 _CACHED_STATES, _UNCACHED_WORK = 1_000, 12
 QUICK_CHARACTERS = 16
-"""So many characters cost one unit when the pattern's automaton is known."""
+"""How many characters cost one unit when the pattern's automaton is known."""
 
 
 class PatternCost(NamedTuple):
@@ -55,7 +55,7 @@ def pattern_cost(pattern: str) -> PatternCost:
     """The cost of a pattern; one that is not understood is taken for a bad one."""
     size = _written_out(pattern)
     try:
-        tree = _Parser(pattern).parse()
+        tree = _PatternParser(pattern).parse()
     except _NotUnderstoodError:
         return PatternCost(size, size, None)
     anchored = pattern.startswith("^") and not isinstance(tree, _Choice)
@@ -154,7 +154,7 @@ class _Repeat:
 _Node = _CharacterSet | _Sequence | _Choice | _Repeat
 
 
-class _Parser:
+class _PatternParser:
     """Reads what patterns in schemas are made of; other syntax is not understood."""
 
     def __init__(self, pattern: str) -> None:
@@ -281,7 +281,7 @@ def _range(first: int, last: int) -> int:
 # --------------------------------------------------------------------------------------------------------- the automaton
 
 
-class _Step(NamedTuple):
+class _Transition(NamedTuple):
     """The way from one position to the next. Of the counters that belong to the next position, the first `kept` stay as
     they are, but for `counted`, which goes up; the others begin anew."""
 
@@ -291,7 +291,7 @@ class _Step(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Piece:
+class _Fragment:
     """What is known of a part of the tree: whether it matches nothing, and where it begins and ends."""
 
     empty: bool = True
@@ -309,14 +309,14 @@ class _Automaton:
         self._loops: list[tuple[int, ...]] = []
         self._counts: list[int] = []
         self._skippable: set[int] = set()
-        self._steps: list[list[_Step]] = []
+        self._steps: list[list[_Transition]] = []
         root = self._read(tree, ())
-        self._start = [_Step(target, 0, None) for target in root.first]
+        self._start = [_Transition(target, 0, None) for target in root.first]
         if not anchored:
             # A match may begin anywhere: that is a position of its own, which is never left.
             self._masks.append(_ANY)
             self._loops.append(())
-            self._steps.append([*self._start, _Step(len(self._masks) - 1, 0, None)])
+            self._steps.append([*self._start, _Transition(len(self._masks) - 1, 0, None)])
             self._start = self._steps[-1]
 
     def states(self) -> int:
@@ -327,21 +327,21 @@ class _Automaton:
         # A letter beyond ASCII has several bytes, each of which is a state.
         return (2 if self._masks[position] & _BEYOND_ASCII else 1) * prod(self._counts[loop] for loop in loops)
 
-    def _read(self, node: _Node, loops: tuple[int, ...]) -> _Piece:
+    def _read(self, node: _Node, loops: tuple[int, ...]) -> _Fragment:
         if isinstance(node, _CharacterSet):
             self._masks.append(node.mask)
             self._loops.append(loops)
             self._steps.append([])
             self.is_large = self.is_large or len(self._masks) > _MAX_POSITIONS
-            return _Piece(False, [len(self._masks) - 1], [len(self._masks) - 1])
+            return _Fragment(False, [len(self._masks) - 1], [len(self._masks) - 1])
         if isinstance(node, _Repeat):
             return self._read_repeat(node, loops)
         pieces = [self._read(part, loops) for part in node.parts]
         if isinstance(node, _Choice):
             first = [at for piece in pieces for at in piece.first]
             last = [at for piece in pieces for at in piece.last]
-            return _Piece(any(piece.empty for piece in pieces), first, last)
-        whole = _Piece()
+            return _Fragment(any(piece.empty for piece in pieces), first, last)
+        whole = _Fragment()
         for piece in pieces:
             self._connect(whole.last, piece.first, len(loops), None)
             whole.first += piece.first if whole.empty else []
@@ -349,10 +349,10 @@ class _Automaton:
             whole.empty = whole.empty and piece.empty
         return whole
 
-    def _read_repeat(self, node: _Repeat, loops: tuple[int, ...]) -> _Piece:
+    def _read_repeat(self, node: _Repeat, loops: tuple[int, ...]) -> _Fragment:
         greatest = node.least + 1 if node.greatest is None else node.greatest
         if node.greatest == 0:
-            return _Piece()
+            return _Fragment()
         self.is_endless = self.is_endless or node.greatest is None
         counter = len(self._counts)
         counted = greatest > 1
@@ -371,7 +371,7 @@ class _Automaton:
         if self.is_large:
             return
         for source in sources:
-            self._steps[source].extend(_Step(target, kept, counted) for target in targets)
+            self._steps[source].extend(_Transition(target, kept, counted) for target in targets)
 
     def max_active(self) -> int:
         """How many states, repetitions written out, one text can reach at once."""
@@ -405,7 +405,7 @@ class _Automaton:
         return found
 
     def _next_pairs(
-        self, ones: list[_Step], others: list[_Step], before: tuple[int, int, tuple[bool, ...]] | None
+        self, ones: list[_Transition], others: list[_Transition], before: tuple[int, int, tuple[bool, ...]] | None
     ) -> Iterator[tuple[int, int, tuple[bool, ...]]]:
         same = before is None or (before[0] == before[1] and not any(before[2]))
         differed = () if before is None else before[2]
@@ -417,7 +417,7 @@ class _Automaton:
                 differ = tuple(self._differ(i, one, other, differed) for i in range(self._common(one, other)))
                 yield (one.target, other.target, differ)
 
-    def _common(self, one: _Step, other: _Step) -> int:
+    def _common(self, one: _Transition, other: _Transition) -> int:
         mine, others = self._loops[one.target], self._loops[other.target]
         return next(
             (i for i, pair in enumerate(zip(mine, others, strict=False)) if pair[0] != pair[1]),
@@ -425,7 +425,7 @@ class _Automaton:
         )
 
     @staticmethod
-    def _differ(index: int, one: _Step, other: _Step, differed: tuple[bool, ...]) -> bool:
+    def _differ(index: int, one: _Transition, other: _Transition, differed: tuple[bool, ...]) -> bool:
         if index >= one.kept and index >= other.kept:
             return False  # both begin to count here
         if index >= one.kept or index >= other.kept or (one.counted == index) != (other.counted == index):

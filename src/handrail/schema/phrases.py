@@ -54,7 +54,7 @@ def was_given(number: int) -> str:
 
 
 def lowered(text: str) -> str:
-    """A sentence as it goes on inside another one."""
+    """A sentence as it continues inside another one."""
     return text[:1].lower() + text[1:]
 
 

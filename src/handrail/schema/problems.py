@@ -14,9 +14,9 @@ from jsonschema_rs import Draft202012Validator, ValidationError
 from handrail.contract.errors import SchemaError
 from handrail.contract.frozen import thaw
 from handrail.schema.effort import check_effort
-from handrail.schema.engine import BUILD_ERRORS, FORMATS, build, pattern_problem
 from handrail.schema.explain import SchemaProblem
 from handrail.schema.fill_plan import build_plan
+from handrail.schema.jsonschema_engine import BUILD_ERRORS, FORMATS, build, pattern_problem
 from handrail.schema.phrases import listed, nearest, quoted
 from handrail.schema.pointer import pointer
 from handrail.schema.sentences import Wording

@@ -19,9 +19,9 @@ from handrail.contract.errors import SchemaError
 from handrail.contract.frozen import thaw
 from handrail.schema.defaults import Node, build_plan, find_unsafe_defaults
 from handrail.schema.effort import BARE_TYPES, MAX_EFFORT, Effort, effort_of
-from handrail.schema.engine import BUILD_ERRORS, build
 from handrail.schema.explain import MAX_STEPS, Explainer, SchemaProblem, Steps, first_refused
 from handrail.schema.fill_plan import nodes_of
+from handrail.schema.jsonschema_engine import BUILD_ERRORS, build
 from handrail.schema.phrases import counted
 from handrail.schema.problems import find_schema_problems, is_plain
 from handrail.schema.secrets import SecretHolders

@@ -18,11 +18,11 @@ from handrail.server.api.application import create
 from handrail.server.api.guard import CheckToken
 from handrail.server.api.http import ApiContext
 from handrail.server.api.routes.files import console_files
-from handrail.server.connections import ConnectionTable
+from handrail.server.connection_table import ConnectionTable
 from handrail.server.host.agent_port import TextAgentPort
 from handrail.server.host.forgetting import forget_user
 from handrail.server.host.session_registry import SessionRegistry
-from handrail.server.keys import KeyRing, TokenBuckets, check_name
+from handrail.server.key_ring import KeyRing, TokenBuckets, check_name
 from handrail.server.model_selection import ModelSelection
 from handrail.server.options import Options
 from handrail.server.stored_keys import KeyFollower, add_key, key_for_start, read_secret

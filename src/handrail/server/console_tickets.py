@@ -14,7 +14,7 @@ from starlette.responses import Response
 from handrail.contract.keys import Key
 from handrail.contract.server_requests import RequestStore, StoredTicket
 from handrail.server.api.http import ApiRequest, HttpProblem, answer, read_object, text_of
-from handrail.server.keys import hash_of, new_secret
+from handrail.server.key_ring import hash_of, new_secret
 
 PATH = "/console/ticket"
 SECONDS = 60

@@ -36,9 +36,9 @@ class Options:
     idle_seconds: int = 1_800
     """A session that nobody has used for so long leaves the memory."""
     shutdown_seconds: int = 20
-    """How long running turns may go on after the server was asked to stop."""
+    """How long running turns may continue after the server was asked to stop."""
     keep_days: int = 90
-    """Conversations that nobody has gone on with for so long are deleted."""
+    """Conversations that nobody has continued with for so long are deleted."""
     max_conversations: int = 100_000
     """Conversations that are kept in all; beyond it no new ones are opened, and nobody's is deleted for another's."""
     max_conversations_per_key: int = 50_000

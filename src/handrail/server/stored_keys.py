@@ -18,7 +18,7 @@ from handrail.contract.errors import ConfigError
 from handrail.contract.keys import Key, KeyStore, Role
 from handrail.contract.store import StoreUnavailable
 from handrail.server.folder_lock import folder_lock
-from handrail.server.keys import LONGEST, KeyRing, check_name, hash_of, new_secret
+from handrail.server.key_ring import LONGEST, KeyRing, check_name, hash_of, new_secret
 
 _log = logging.getLogger("handrail.server")
 LOOK_SECONDS = 0.5

@@ -22,7 +22,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from handrail.contract.errors import UsageError
-from handrail.server.connections import ConnectionTable, WatchedProtocol
+from handrail.server.connection_table import ConnectionTable, WatchedProtocol
 from handrail.server.options import Options
 from handrail.server.voice.client_socket import VoiceProtocol
 
@@ -108,7 +108,7 @@ class Server(uvicorn.Server):
 
     def _leave_a_blocked_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """A handler that blocks the event loop would keep an orderly stop from ever beginning. A stop that only takes long,
-        because a write is let finish, answers here and goes on."""
+        because a write is let finish, answers here and continues."""
         pause = threading.Event()
         pause.wait(float(self.config.timeout_graceful_shutdown or 0))
         while not loop.is_closed():

@@ -79,7 +79,7 @@ def _of(session_id: str) -> Locks:
 class StatementConversations:
     """The `ConversationStore` of a store whose transactions are the functions in `statements`.
 
-    What is stored is made JSON where it is asked for, because the host goes on to change it while the store's thread works.
+    What is stored is made JSON where it is asked for, because the host continues to change it while the store's thread works.
     """
 
     def __init__(self, store: StatementStore) -> None:
@@ -298,9 +298,9 @@ class StatementStore(ABC):
     async def shown_with(self, hold_id: str, token_hash: str) -> str | None:
         return await self._read(partial(sessions.shown_with, hold_id=hold_id, token_hash=token_hash))
 
-    async def outcome_told(self, hold_id: str, turn: int) -> None:
+    async def outcome_delivered(self, hold_id: str, turn: int) -> None:
         await self._write(
-            partial(sessions.outcome_told, hold_id=hold_id, turn=turn), Locks(sessions_of_holds=(hold_id,))
+            partial(sessions.outcome_delivered, hold_id=hold_id, turn=turn), Locks(sessions_of_holds=(hold_id,))
         )
 
     async def move_hold(

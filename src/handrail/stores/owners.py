@@ -74,7 +74,7 @@ class OwnerLocks:
         self.identities: dict[str, tuple[int, int]] = {}
         """The path of each lock that is held → the file that it is on. With another file there, nobody sees the lock."""
         self._guard = threading.Lock()
-        self._is_told = False
+        self._is_reported = False
         _ALL.add(self)
 
     def take(self, owner: str) -> None:
@@ -124,8 +124,8 @@ class OwnerLocks:
             f'The lock in "{self._folder.name}" that shows that this process lives was deleted or replaced; '
             "no writing call is begun until a restart."
         )
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_reported:
+            self._is_reported = True
             _log.error("%s", sentence)
         return sentence
 

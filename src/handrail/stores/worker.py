@@ -42,7 +42,7 @@ class Job:
 
 
 @dataclass(slots=True, eq=False)
-class _Round:
+class _JobBatch:
     """What was asked for in one round of a loop."""
 
     jobs: list[Job]
@@ -69,17 +69,17 @@ class Worker:
         self._between = between
         self._title = title
         self._limit = limit
-        self._hung: _Round | None = None
+        self._hung: _JobBatch | None = None
         """The newest round that was given up. As long as it has no answer, the thread hangs."""
-        self._told = f"{title} has not answered for {limit:g} seconds; {advice}."
+        self._unavailable = f"{title} has not answered for {limit:g} seconds; {advice}."
         self.timeouts = 0
         """How many requests were told that they took too long."""
         self._any_withdrawn = False
-        self._last: _Round | None = None
+        self._last: _JobBatch | None = None
         """What was handed over last. One request in it, and answered: requests come one at a time."""
-        self._waiting: queue.SimpleQueue[_Round | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[_JobBatch | None] = queue.SimpleQueue()
         self._gathered: dict[asyncio.AbstractEventLoop, list[Job]] = {}
-        self._watched: dict[asyncio.AbstractEventLoop, deque[_Round]] = {}
+        self._watched: dict[asyncio.AbstractEventLoop, deque[_JobBatch]] = {}
         # A daemon: a process that ends without `close()` ends, and loses only what nobody was told is stored.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -97,7 +97,7 @@ class Worker:
         handed over one by one, the first would have a commit for itself while all others wait for the next."""
         if self._hung is not None and not self._hung.is_answered:
             self.timeouts += 1
-            raise StoreUnavailable(self._told)
+            raise StoreUnavailable(self._unavailable)
         loop = asyncio.get_running_loop()
         job = Job(request, loop, loop.create_future())
         gathered = self._gathered.get(loop)
@@ -117,7 +117,7 @@ class Worker:
         jobs = self._gathered.pop(loop, None)
         if not jobs:
             return
-        asked = self._last = _Round(jobs, time.monotonic() + self._limit)
+        asked = self._last = _JobBatch(jobs, time.monotonic() + self._limit)
         watched = self._watched.get(loop)
         if watched is None:
             for closed in [one for one in self._watched if one.is_closed()]:
@@ -152,29 +152,29 @@ class Worker:
         else:
             del self._watched[loop]
 
-    def _give_up(self, asked: _Round) -> None:
+    def _give_up(self, asked: _JobBatch) -> None:
         if self._hung is None:
-            _log.error("%s", self._told)
+            _log.error("%s", self._unavailable)
         self._hung, self._any_withdrawn = asked, True
         for job in asked.jobs:
             job.withdrawn = True
             if not job.future.done():
                 self.timeouts += 1
-                job.future.set_exception(StoreUnavailable(self._told))
+                job.future.set_exception(StoreUnavailable(self._unavailable))
 
     def leave(self) -> None:
         """In a forked child, which has no such thread."""
-        self._told = (
+        self._unavailable = (
             f"{self._title} was opened by the process that this one was forked from, and cannot be used here; "
             "start processes by spawning them."
         )
-        self._hung = _Round([], 0)
+        self._hung = _JobBatch([], 0)
         self._gathered, self._watched = {}, {}
 
     def _work(self) -> None:
         going = True
         while going:
-            rounds: list[_Round] = []
+            rounds: list[_JobBatch] = []
             asked, size = self._waiting.get(), 0
             while asked is not None:
                 rounds.append(asked)

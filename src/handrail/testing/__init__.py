@@ -7,7 +7,7 @@
 
 from handrail.testing.clock import VirtualClock, settle
 from handrail.testing.crash import CrashAt, Crashed
-from handrail.testing.model import PlayedModel, ScriptedModel
+from handrail.testing.scripted_model import PlayedModel, ScriptedModel
 from handrail.testing.toolkit import ToolKit, open_service, open_tools
 
 __all__ = [

@@ -20,8 +20,8 @@ from handrail.text import escaped
 
 if TYPE_CHECKING:
     from handrail_reference.services.calendar.embedded import EmbeddedCalendar
+    from handrail_reference.services.calendar.file_import import FileProblem, Reading
     from handrail_reference.services.calendar.library import CalendarLibrary, Report
-    from handrail_reference.services.calendar.reading import FileProblem, Reading
 
 HELP = "import, export and look at calendars"
 EXAMPLES = """examples:
@@ -81,7 +81,7 @@ async def _run(options: Namespace) -> int:
 
 
 async def _import(calendar: EmbeddedCalendar, library: CalendarLibrary, options: Namespace) -> int:
-    from handrail_reference.services.calendar.reading import whole_events
+    from handrail_reference.services.calendar.file_import import whole_events
 
     readings = [_read(name, calendar.zone) for name in options.files]
     problems = whole_events(readings)[1]
@@ -104,8 +104,8 @@ async def _import(calendar: EmbeddedCalendar, library: CalendarLibrary, options:
 
 def _read(name: str, zone: tzinfo) -> Reading:
     from handrail_reference.services.calendar.failures import BadFile
+    from handrail_reference.services.calendar.file_import import read_file
     from handrail_reference.services.calendar.lines import MAX_FILE_BYTES
-    from handrail_reference.services.calendar.reading import read_file
 
     if name == "-":
         data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)

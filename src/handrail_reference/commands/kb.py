@@ -1,7 +1,7 @@
 """The knowledge base: import records, search, look at them, export and delete them.
 
 Files to import are JSON lines (.jsonl), tables (.csv), Markdown pages with front matter (.md) and folders of pages. Run an
-import again after it was stopped, and it goes on; what is stored already costs no work.
+import again after it was stopped, and it continues; what is stored already costs no work.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from handrail_reference.commands.kb_output import show_evidence, show_record, sh
 from handrail_reference.services.kb.files import find_sources
 from handrail_reference.services.kb.importing import ImportOutcome, embed_missing, import_sources, missing_vectors
 from handrail_reference.services.kb.port import Filter
-from handrail_reference.services.kb.reading import all_records, readable_scopes, records_with_ids, statistics
 from handrail_reference.services.kb.record import one_form
+from handrail_reference.services.kb.record_queries import all_records, readable_scopes, records_with_ids, statistics
+from handrail_reference.services.kb.record_writes import remove_records
 from handrail_reference.services.kb.service import KnowledgeBase
 from handrail_reference.services.kb.starter import replant
-from handrail_reference.services.kb.writing import remove_records
 
 HELP = "import, search and export the knowledge base"
 EXAMPLES = """examples:

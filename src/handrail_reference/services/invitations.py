@@ -156,8 +156,8 @@ class MailInvitations:
                 raise ToolError(ErrorType.PERMANENT, f"The mail server cannot take the message ({error}).") from None
             return {address: _reason(code, text) for address, (code, text) in refused.items()}
 
-    def _connected(self, line: Line) -> _Connection:
-        return _Connection(self._open(line))
+    def _connected(self, line: Line) -> _SmtpSession:
+        return _SmtpSession(self._open(line))
 
     def _open(self, line: Line) -> smtplib.SMTP:
         server: smtplib.SMTP | None = None
@@ -224,7 +224,7 @@ def _noting(line: Line) -> tuple[type[smtplib.SMTP], type[smtplib.SMTP_SSL]]:
     return Plain, Secured
 
 
-class _Connection:
+class _SmtpSession:
     """A session with the server, ended politely where that is possible."""
 
     def __init__(self, server: smtplib.SMTP) -> None:

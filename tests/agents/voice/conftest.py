@@ -1,4 +1,4 @@
-"""What the tests of spoken conversations share: nobody speaks slowly or goes on after an answer, and sound takes no time."""
+"""What the tests of spoken conversations share: nobody speaks slowly or continues after an answer, and sound takes no time."""
 
 import pytest
 

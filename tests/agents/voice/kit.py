@@ -19,8 +19,8 @@ from handrail.agents import AgentPolicy
 from handrail.agents.conversation import Conversation
 from handrail.agents.voice.agent import VoiceAgent
 from handrail.agents.voice.host_port import Abilities, Sound, VoicePolicy
-from handrail.agents.voice.live_session import VoiceSession
 from handrail.agents.voice.spoken import Recogniser
+from handrail.agents.voice.voice_session import VoiceSession
 from handrail.contract.live import LiveLimits, LiveModel
 from handrail.events import SessionEvent
 from handrail.registry import Registry

@@ -1,4 +1,4 @@
-"""The conversation ends in mid-call: whoever goes on with it knows what became of the call, and does not write twice."""
+"""The conversation ends in mid-call: whoever continues with it knows what became of the call, and does not write twice."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from tests.clients.live.kit import PROVIDERS, new_model, new_server
 
 from handrail.agents import Conversation, TextAgent
 from handrail.agents.voice.agent import VoiceAgent
-from handrail.agents.voice.live_session import VoiceSession
+from handrail.agents.voice.voice_session import VoiceSession
 from handrail.contract.call import Call
 from handrail.contract.live import Answer, Note, Utterance
 from handrail.contract.model import (
@@ -59,7 +59,7 @@ async def go_on(case: VoiceCase) -> VoiceSession:
 
 async def told_to_model(case: VoiceCase, words: str) -> None:
     async with asyncio.timeout(60):
-        while words not in json.dumps(case.server.talks[-1].received):
+        while words not in json.dumps(case.server.conversations[-1].received):
             await asyncio.sleep(0.01)
 
 
@@ -271,7 +271,7 @@ async def test_an_outcome_told_without_an_id_is_not_taken_for_that_of_another_ca
             assert first is not None
             first.outcome = {"ok": True, "data": {}, "error": None, "intents": [], "meta": {}}
         again.left()
-        again.mark_told_late(None, 2)
+        again.mark_late_delivered(None, 2)
         again.answered()
         assert [again.known(session, one, 3) is not None for one in calls] == [True, True]
 

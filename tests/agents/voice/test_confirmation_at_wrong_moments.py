@@ -98,7 +98,7 @@ async def test_a_yes_after_the_end_of_the_models_question_behind_a_cough_is_a_mi
         await case.client.until(lambda client: "asking" in question(client))
         await case.speak()
         await case.client.until(lambda client: MENU in client.answers)
-        await case.server.talks[-1].tell_words(2, "Yes.")
+        await case.server.conversations[-1].tell_words(2, "Yes.")
         await case.client.until(lambda client: question(client)[2:3] in (["missed"], ["approved"]))
         assert_nothing_was_bought(case)
 
@@ -113,7 +113,7 @@ async def test_words_are_a_miss_where_another_voice_began_after_the_end_that_was
         await case.client.until("turn", 2)
         await asyncio.sleep(1.6)
         await case.start_speaking()  # nobody tells that it begins
-        await case.server.talks[-1].tell_words(2, "Yes.", finished=True)
+        await case.server.conversations[-1].tell_words(2, "Yes.", finished=True)
         await case.client.until(lambda client: question(client)[2:3] in (["missed"], ["approved"]))
         assert_nothing_was_bought(case)
 
@@ -169,7 +169,7 @@ async def test_a_yes_that_the_person_goes_on_after_is_a_miss() -> None:
         await case.client.until(lambda client: "Hm." in client.words("model"))
         await case.start_speaking()
         await case.client.until(lambda client: case.voice.reducer.detection.is_speaking)
-        await case.server.talks[-1].tell_words(2, "Yes.")
+        await case.server.conversations[-1].tell_words(2, "Yes.")
         await case.client.until(lambda client: "missed" in question(client))
         assert_nothing_was_bought(case)
 
@@ -195,7 +195,7 @@ async def test_a_yes_that_goes_on_after_the_models_whole_answer_is_a_miss() -> N
         await asked(case)
         await case.speak()
         await case.client.until(lambda client: "Fine." in client.answers)
-        await case.server.talks[-1].tell_words(2, ", but make it eight.")
+        await case.server.conversations[-1].tell_words(2, ", but make it eight.")
         await case.client.until(lambda client: "missed" in question(client))
         assert_nothing_was_bought(case)
 
@@ -260,7 +260,7 @@ async def test_a_preview_in_which_another_client_took_over_was_not_heard(provide
 
 
 @both
-@pytest.mark.parametrize("then", ["it goes on", "a no"])
+@pytest.mark.parametrize("then", ["it continues", "a no"])
 async def test_an_approved_call_whose_claim_nobody_heard_is_told_as_not_started(provider: str, then: str) -> None:
     async with voice(provider, [BUY, Turn([Say("Fine.")], hears="Yes.")]) as case:
         await asked(case)
@@ -285,7 +285,7 @@ async def test_an_approved_call_whose_claim_nobody_heard_is_told_as_not_started(
             with pytest.raises(StoreUnavailable):
                 await core.decline(request["id"], token=request["token"])
         is_back.set()
-        await case.client.until("confirmation_closed")  # the housekeeper goes on with it
+        await case.client.until("confirmation_closed")  # the housekeeper continues with it
         outcome = "declined" if then == "a no" else "carried_out"
         assert [closed["outcome"] for closed in case.client.of("confirmation_closed")] == [outcome]
         assert case.tool_log.of("buy_table") == (then != "a no")

@@ -55,9 +55,11 @@ async def test_openai_is_told_the_conversation_anew_without_the_oldest_results_a
             await case.speak()
             await case.client.until("turn_done", number)
         await case.client.until(lambda client: len(client.of("link")) >= 3)
-        told = outputs(case.server.talks[1])
+        told = outputs(case.server.conversations[1])
         assert ["leftOut" in one for one in told] == [True, True, False, False]
-        items = [one["item"] for one in case.server.talks[1].received if one["type"] == "conversation.item.create"]
+        items = [
+            one["item"] for one in case.server.conversations[1].received if one["type"] == "conversation.item.create"
+        ]
         said = [item["content"][0]["text"] for item in items if item["type"] == "message" and item["role"] == "user"]
         assert said == ["Tables in 1?", "Tables in 2?"]
         assert case.server.complaints == []

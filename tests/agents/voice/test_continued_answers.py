@@ -1,4 +1,4 @@
-"""Whoever goes on after a yes has not answered: generated answers with both providers and in noise.
+"""Whoever continues after a yes has not answered: generated answers with both providers and in noise.
 
 Each conversation is played in virtual time over the real link and transports, with real frames from the microphone. `python -m
 tests.agents.voice.test_continued_answers` plays as many as it is told and prints the figures.
@@ -304,7 +304,7 @@ async def play(provider: str, language: str, answers: Sequence[Spoken], random: 
 
 
 def played(count: int, *, goes_on: bool, seed: int = 1) -> dict[str, Figures]:
-    """So many answers with each provider."""
+    """A number of answers with each provider."""
     told = {}
     for provider in PROVIDERS:
         random, figures = Random(f"{provider}{goes_on}{seed}"), Figures()

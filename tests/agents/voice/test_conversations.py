@@ -65,7 +65,7 @@ async def test_a_model_that_calls_without_end_is_stopped_and_the_turn_is_over(pr
         assert [one["code"] for one in case.client.of("error")] == ["too_many_rounds"]
         made = [one for one in case.conversation.messages if isinstance(one, ToolMessage)]
         assert len(made) == most
-        if provider == "gemini-live":  # it goes on after every answer, whatever it was
+        if provider == "gemini-live":  # it continues after every answer, whatever it was
             async with asyncio.timeout(60):
                 ending = await asyncio.shield(case.voice.ending)
             assert (ending.reason, ending.resumable) == ("fault", True)

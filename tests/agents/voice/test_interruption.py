@@ -1,4 +1,4 @@
-"""The user speaks into the answer, or into a call: what stops, what goes on, and what the model and the chat know of it."""
+"""The user speaks into the answer, or into a call: what stops, what continues, and what the model and the chat know of it."""
 
 import asyncio
 
@@ -162,7 +162,7 @@ async def test_a_call_that_the_provider_takes_back_is_stopped_alone() -> None:
         case.tool_log.may_finish.clear()
         await case.speak()
         await case.tool_log.until(lambda tool_log: tool_log.of("find_table") == 2)
-        provider = case.server.talks[-1]
+        provider = case.server.conversations[-1]
         await provider.send({"toolCallCancellation": {"ids": [next(iter(provider.open))]}})
         await case.tool_log.until(lambda tool_log: tool_log.cancelled)
         case.tool_log.may_finish.set()

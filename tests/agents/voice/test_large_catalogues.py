@@ -101,7 +101,7 @@ FIELDS = {
 
 
 def towns(root: Path, size: int, **more: Any) -> BuildPlan:
-    """A project with so many tools of its own, and none of Handrail's."""
+    """A project with a number of tools of its own, and none of Handrail's."""
     parameters = {"type": "object", "properties": {}, "additionalProperties": False}
     for number in range(size):
         folder = root / "tools" / f"town-{number:03}"
@@ -125,7 +125,7 @@ def loaded(plan: BuildPlan) -> Registry:
 
 @cache
 def catalogue(size: int) -> Registry:
-    """So many tools of both modes, the reference tools among them, in a folder that goes away with the process."""
+    """A number of tools of both modes, the reference tools among them, in a folder that goes away with the process."""
     functions, nothing = leaderboard()[0], {"type": "object", "properties": {}, "additionalProperties": False}
     wanted = {question.tool: functions[question.tool] for question in conversations()} | functions
     for name, description in json.loads((DATA / "metatool_dev.json").read_text("utf-8"))["tools"].items():
@@ -275,9 +275,11 @@ async def test_the_offer_follows_what_is_said_where_the_provider_can_change_tool
         await spoken.speak()
         await spoken.client.until("turn_done")
         async with asyncio.timeout(30):
-            while question.tool not in spoken.server.talks[0].declared:
+            while question.tool not in spoken.server.conversations[0].declared:
                 await asyncio.sleep(0.01)
-        assert {"end_voice_session", "ignore_user", "kb_search", "find_tools"} <= set(spoken.server.talks[0].declared)
+        assert {"end_voice_session", "ignore_user", "kb_search", "find_tools"} <= set(
+            spoken.server.conversations[0].declared
+        )
         updates = [one for one in spoken.server.received if one["type"] == "session.update"]
         assert len(updates) == 2
         assert f"`{question.tool}`" in updates[1]["session"]["instructions"]

@@ -26,7 +26,7 @@ async def with_seek(tools: Tools, runtime: Runtime) -> None:
 async def declared(case: VoiceCase, tool: str) -> None:
     """Until the provider knows this tool, and the conversation listens again."""
     async with asyncio.timeout(60):
-        while tool not in case.server.talks[-1].declared or case.client.states[-1] != "listening":
+        while tool not in case.server.conversations[-1].declared or case.client.states[-1] != "listening":
             await asyncio.sleep(0.01)
 
 
@@ -58,7 +58,7 @@ async def test_a_conversation_that_goes_on_is_given_the_newest_tools_between_two
         assert case.server.outcomes[-1][1]["data"] == {"results": ["Ana"]}
         assert f"(registry {runtime.registry.version})" in spoken_instructions(case)
         assert case.server.complaints == []
-        assert len(case.server.talks) == (1 if provider == "openai-realtime" else 2)
+        assert len(case.server.conversations) == (1 if provider == "openai-realtime" else 2)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -518,7 +518,7 @@ def test_nobody_speaks_for_long_and_then_somebody_does() -> None:
     run = ReducerRun()
     run.wait(301.0)
     (asked,) = run.wanted(TellModel)
-    assert asked.text.endswith("You can go on in writing at any time.")
+    assert asked.text.endswith("You can continue in writing at any time.")
     run.model_says("I have not heard anything for a while")
     run.user_says("I am here")
     assert run.wanted(TellModel)[-1].scheduling == "silent"
@@ -542,7 +542,7 @@ def test_a_new_connection_in_mid_call_resumes_the_session_before_anything_else_r
     found = run.send(Connected(2, restored_calls=("b1",)), CallsMade((FIND,)))
     assert kinds(found)[0] == "ResumeSession"
     assert run.wanted(ResumeSession) == [ResumeSession(("b1",))]
-    assert run.wanted(InterruptCalls) == [], "what runs goes on"
+    assert run.wanted(InterruptCalls) == [], "what runs continues"
     book = run.wanted(StartCalls)[0].batch
     run.send(CallsEnded(book, [Answer(BOOK, OK)]))
     assert book not in run.reducer.calls.running

@@ -1,4 +1,4 @@
-"""Whoever speaks into the farewell is heard: the end is taken back, recorded as such, and the conversation goes on."""
+"""Whoever speaks into the farewell is heard: the end is taken back, recorded as such, and the conversation continues."""
 
 import asyncio
 from typing import Any

@@ -30,14 +30,14 @@ from handrail.providers.openai.realtime.transport import OpenAIRealtimeTransport
 from handrail.stores.memory import MemoryStore
 from handrail.testing.hosting import hosted
 from handrail.testing.servers.live import GeminiLiveServer, OpenAIRealtimeServer, Turn
-from handrail.testing.servers.live.server import LiveServer, Talk
+from handrail.testing.servers.live.server import LiveConversation, LiveServer
 from handrail.testing.virtual_time import LoopClock
 
 FRAME = 0.02
 
 
 class Wire:
-    """Both ends of a connection: the `Socket` of a link, and what a local server's `Talk` sees of its own."""
+    """Both ends of a connection: the `Socket` of a link, and what a local server's `LiveConversation` sees of its own."""
 
     def __init__(self) -> None:
         self.transport = self
@@ -109,7 +109,7 @@ class Wire:
 
 
 class WiredModel:
-    """A `LiveModel` on a local server's talk."""
+    """A `LiveModel` on a local server's conversation."""
 
     def __init__(self, server: LiveServer) -> None:
         self.name = "a-model"
@@ -127,9 +127,9 @@ class WiredModel:
 
     async def _dial(self, setup: dict[str, Any]) -> Any:
         wire = Wire()
-        talk = self._server.new_talk(wire.of_server())
-        self._server.talks.append(talk)
-        self._runs.append(asyncio.create_task(talk.run()))
+        conversation = self._server.new_conversation(wire.of_server())
+        self._server.conversations.append(conversation)
+        self._runs.append(asyncio.create_task(conversation.run()))
         await wire.send(setup)
         await wire.receive()
         if not self.is_gemini:
@@ -277,6 +277,6 @@ async def virtual_voice(
     await model.close()
 
 
-def provider_side(case: VoiceCase) -> Talk:
-    talk: Talk = case.server.talks[-1]
-    return talk
+def provider_side(case: VoiceCase) -> LiveConversation:
+    conversation: LiveConversation = case.server.conversations[-1]
+    return conversation

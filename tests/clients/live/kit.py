@@ -43,7 +43,7 @@ RECENT_GEMINI = "gemini-live:gemini-3.1-flash-live-preview"
 """A provider with the name of its model: of a generation that takes content only before the conversation."""
 LIMITS = LiveLimits(connect_seconds=30, send_seconds=30, reply_seconds=30, attempts=4, first_delay=0.02, max_delay=0.05)
 IMPATIENT = replace(LIMITS, reply_seconds=0.6, attempts=50)
-"""For providers that stall. On a busy machine a good one may look like one, so many attempts are made."""
+"""For providers that stall. On a busy machine a good one may look like one, so there are many attempts."""
 HANDLER = """
 async def execute(args, ctx):
     return await ctx.book.started(ctx, args)
@@ -224,7 +224,7 @@ def new_model(provider: str, server: LiveServer, **options: Any) -> LiveModel:
     return open_live_model(spec, environment=environment, base_url=server.base_url, **facts)  # type: ignore[attr-defined]
 
 
-class Scene:
+class LiveCase:
     def __init__(self, server: Any, host: Host, book: Book, model: LiveModel) -> None:
         self.server = server
         self.host = host
@@ -240,7 +240,7 @@ async def conversation(
     limits: LiveLimits = LIMITS,
     config: dict[str, Any] | None = None,
     **server: Any,
-) -> AsyncIterator[Scene]:
+) -> AsyncIterator[LiveCase]:
     """A governed voice session whose model is the local server's script."""
     book = Book()
     runtime = Runtime(registry(), store="memory:", capabilities={"book": book})
@@ -251,7 +251,7 @@ async def conversation(
         connection = await model.connect(LiveConfig(system="Be brief.", tools=tools, **(config or {})))
         host = Host(runtime, session, connection, model.input_rates[0])
         try:
-            yield Scene(running, host, book, model)
+            yield LiveCase(running, host, book, model)
         finally:
             await host.close()
             await model.close()

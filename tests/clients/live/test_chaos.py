@@ -6,7 +6,7 @@ from random import Random
 from typing import get_args
 
 import pytest
-from tests.clients.live.kit import IMPATIENT, PROVIDERS, Scene, conversation
+from tests.clients.live.kit import IMPATIENT, PROVIDERS, LiveCase, conversation
 
 from handrail.contract.live import Closed
 from handrail.testing.servers.live import Ask, Fault, Pause, Say, Turn, call
@@ -28,36 +28,36 @@ def script(random: Random) -> list[Turn]:
     return turns
 
 
-async def one_turn(scene: Scene, random: Random) -> None:
+async def one_turn(case: LiveCase, random: Random) -> None:
     """Speak, let things happen, and wait until it is answered or nothing more can be hoped for."""
-    before = len(scene.host.answered)
-    await scene.host.speak()
+    before = len(case.host.answered)
+    await case.host.speak()
     if random.random() < 0.35:
         await asyncio.sleep(random.random() * 0.1)
-        scene.server.cut_all()
+        case.server.cut_all()
     if random.random() < 0.25:
         await asyncio.sleep(random.random() * 0.05)
-        await scene.host.speak()
+        await case.host.speak()
     with suppress(TimeoutError):  # what the user said was lost with a connection: the user says it again
-        await scene.host.until(lambda host: len(host.answered) > before, seconds=3)
+        await case.host.until(lambda host: len(host.answered) > before, seconds=3)
 
 
 async def play(provider: str, seed: int) -> None:
     random = Random(seed)
-    async with conversation(provider, script(random), limits=IMPATIENT) as scene:
+    async with conversation(provider, script(random), limits=IMPATIENT) as case:
         for _ in range(5):
-            await one_turn(scene, random)
-        booked = [args["guest"] for name, args in scene.book.starts if name == "book_table"]
+            await one_turn(case, random)
+        booked = [args["guest"] for name, args in case.book.starts if name == "book_table"]
         assert len(booked) == len(set(booked)), f"seed {seed}: booked twice"
         async with asyncio.timeout(30):
-            while not all(f'"for":"{guest}"' in _told(scene) for guest in booked):
+            while not all(f'"for":"{guest}"' in _told(case) for guest in booked):
                 await asyncio.sleep(0.02)
-    assert isinstance(scene.host.events[-1], Closed)
+    assert isinstance(case.host.events[-1], Closed)
 
 
-def _told(scene: Scene) -> str:
+def _told(case: LiveCase) -> str:
     """Everything that the client sent, with one kind of quotes."""
-    return str(scene.server.received).replace("\\", "").replace("'", '"').replace(": ", ":")
+    return str(case.server.received).replace("\\", "").replace("'", '"').replace(": ", ":")
 
 
 @both

@@ -333,7 +333,7 @@ async def multi_input(ctx) -> str:
 
 @fixture()
 async def test_tool_with_task(ctx) -> str:
-    """Ask, then go on as a task."""
+    """Ask, then continue as a task."""
     answer = (await ctx.client.ask(user_name=ctx.client.elicitation("What is your name?", NAME)))["user_name"]
     ctx.client.defer()
     await asyncio.sleep(0.2)

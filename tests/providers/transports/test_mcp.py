@@ -10,7 +10,7 @@ from tests.providers.wire_examples import LAMP, example
 from handrail import Call
 from handrail.providers.event_stream import StreamCounters
 from handrail.providers.mcp import transport
-from handrail.providers.mcp.messages import McpFault, McpMalformed, McpNotice, McpReply, McpRequest, read_message
+from handrail.providers.mcp.json_rpc import McpFault, McpMalformed, McpNotice, McpReply, McpRequest, read_message
 from handrail.providers.mcp.transport import McpAnswer, McpCall, McpCancellation, McpListing, McpOpening, McpReader
 
 OK = {"ok": True, "data": {"room": "kitchen", "level": 20}, "intents": [], "meta": {}}

@@ -25,7 +25,7 @@ MONDAY = 1794819600.0
 ZONE = "Europe/Zagreb"
 
 
-class Talk:
+class DemoCase:
     """A conversation of one user with the demo model, and what it did in the last turn."""
 
     def __init__(self, runtime: Runtime, session: Session) -> None:
@@ -64,7 +64,7 @@ class Talk:
         return str(events[-1].data["text"])
 
 
-Opens = Callable[..., AbstractAsyncContextManager[Talk]]
+Opens = Callable[..., AbstractAsyncContextManager[DemoCase]]
 
 
 @pytest.fixture(scope="package")
@@ -100,11 +100,11 @@ def handbook(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def talk(reference_tools: ToolKit, handbook: Path, tmp_path: Path) -> Opens:
-    """`async with talk() as here`: the reference tools, or those of `kit`, at that time."""
+def open_demo_case(reference_tools: ToolKit, handbook: Path, tmp_path: Path) -> Opens:
+    """`async with open_demo_case() as here`: the reference tools, or those of `kit`, at that time."""
 
     @asynccontextmanager
-    async def opened(mode: Any = "text", kit: ToolKit | None = None) -> AsyncIterator[Talk]:
+    async def opened(mode: Any = "text", kit: ToolKit | None = None) -> AsyncIterator[DemoCase]:
         chosen = {"HANDRAIL_SERVICES_KB_EMBEDDINGS": "none", "HANDRAIL_SERVICES_CALENDAR_TIME_ZONE": ZONE}
         services = find_services(load_settings(tmp_path, chosen), ("kb", "calendar", "images") if kit is None else ())
         copy(handbook, tmp_path)
@@ -114,7 +114,7 @@ def talk(reference_tools: ToolKit, handbook: Path, tmp_path: Path) -> Opens:
             clock=clock,
             capabilities={"marks": [], **await services.open()},
         ) as runtime:
-            yield Talk(runtime, await runtime.open_session(mode=mode, user="u1"))
+            yield DemoCase(runtime, await runtime.open_session(mode=mode, user="u1"))
         await services.close()
 
     return opened

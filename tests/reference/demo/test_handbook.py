@@ -25,8 +25,8 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize(("record", "question"), QUESTIONS)
-async def test_each_known_question_is_answered_by_its_record(talk: Opens, record: str, question: str) -> None:
-    async with talk() as here:
+async def test_each_known_question_is_answered_by_its_record(open_demo_case: Opens, record: str, question: str) -> None:
+    async with open_demo_case() as here:
         await here.say(question)
         assert [one["id"] for one in here.events[-1].data["citations"]] == [record]
 
@@ -78,8 +78,8 @@ def test_a_question_is_known_in_other_words(question: str, record: str) -> None:
         "can two people approve the same call?",
     ],
 )
-async def test_a_question_that_only_looks_like_a_known_one_is_declined(talk: Opens, question: str) -> None:
-    async with talk() as here:
+async def test_a_question_that_only_looks_like_a_known_one_is_declined(open_demo_case: Opens, question: str) -> None:
+    async with open_demo_case() as here:
         assert "No language model is connected" in await here.say(question)
         assert here.events[-1].data["citations"] == []
 

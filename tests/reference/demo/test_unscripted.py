@@ -398,8 +398,8 @@ SENTENCES: list[tuple[list[str], Any]] = [
 
 
 @pytest.mark.parametrize(("sentences", "right"), SENTENCES, ids=[said[-1][:60] for said, _ in SENTENCES])
-async def test_what_is_said_is_done_right_or_declined(talk: Opens, sentences: list[str], right: Any) -> None:
-    async with talk() as here:
+async def test_what_is_said_is_done_right_or_declined(open_demo_case: Opens, sentences: list[str], right: Any) -> None:
+    async with open_demo_case() as here:
         answer = await here.say(*sentences)
         if isinstance(right, str):
             assert right in answer

@@ -18,8 +18,8 @@ from websockets.exceptions import ConnectionClosed
 from handrail.agents import Conversation
 from handrail.agents.voice.host_port import Abilities, Ending, Sound, VoiceError, VoiceListener
 from handrail.runtime.session import Session
-from handrail.server.voice.messages import PROTOCOL, SERVER
 from handrail.server.voice.voice_options import VoiceOptions
+from handrail.server.voice.voice_protocol import PROTOCOL, SERVER
 
 QUICK = VoiceOptions(hello_seconds=60, heartbeat_seconds=15, grace_seconds=30)
 _CHECKS = {name: Draft202012Validator(schema) for name, schema in SERVER.items()}

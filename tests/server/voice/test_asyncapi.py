@@ -7,7 +7,7 @@ from tests.server.kit import in_process
 
 from handrail.server.voice.asyncapi import document
 from handrail.server.voice.close_codes import CLOSINGS
-from handrail.server.voice.messages import CLIENT, SERVER
+from handrail.server.voice.voice_protocol import CLIENT, SERVER
 
 _REF = {"type": "object", "properties": {"$ref": {"type": "string", "pattern": "^#/"}}, "required": ["$ref"],
         "additionalProperties": False}  # fmt: skip

@@ -1,4 +1,4 @@
-"""What clients get wrong, and what they do on purpose: a close code and a sentence, nothing run, and the session goes on."""
+"""What clients get wrong, and what they do on purpose: a close code and a sentence, nothing run, and the session continues."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from tests.server.voice.kit import connected, limits, on_the_line, ticket_for, t
 from websockets.frames import Frame, Opcode
 
 from handrail.server.options import Options
-from handrail.server.voice.messages import CLIENT, PROTOCOL, SERVER
+from handrail.server.voice.voice_protocol import CLIENT, PROTOCOL, SERVER
 
 HELLO = {"type": "hello", "protocol": PROTOCOL, "ticket": "x"}
 
@@ -293,7 +293,7 @@ async def test_a_protocol_error_ends_the_socket_and_not_the_conversation(tmp_pat
 
 
 def test_every_message_has_a_schema_and_a_word_about_it():
-    from handrail.server.voice.messages import ABOUT_CLIENT, ABOUT_SERVER
+    from handrail.server.voice.voice_protocol import ABOUT_CLIENT, ABOUT_SERVER
 
     assert set(ABOUT_CLIENT) == set(CLIENT)
     assert set(ABOUT_SERVER) == set(SERVER)

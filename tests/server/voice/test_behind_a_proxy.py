@@ -1,4 +1,4 @@
-"""Voice behind a proxy that gives each connection to the next server: whoever was spoken to at one that stops goes on at the
+"""Voice behind a proxy that gives each connection to the next server: whoever was spoken to at one that stops continues at the
 other."""
 
 from collections.abc import AsyncIterator

@@ -184,7 +184,7 @@ async def test_the_minutes_show_what_was_said_and_done(tmp_path):
             tell("tool_finished", {**card, "ok": False, "held": True, "error": None, "meta": {}, "citations": []})
             tell("turn_done", done(1, "voice:1", "", "Found"))
             tell("transcript", said)  # the words became known later
-            tell("turn_done", done(1, "voice:1", "find it", "Found it.", interrupted=False))  # and the model went on
+            tell("turn_done", done(1, "voice:1", "find it", "Found it.", interrupted=False))  # and the model continued
             tell("turn", {"turn": 2, "inputId": "voice:2"})
             late = {
                 "callId": "c1",

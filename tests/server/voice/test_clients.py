@@ -10,7 +10,7 @@ from websockets.exceptions import InvalidStatus
 
 from handrail.contract.live import LiveError
 from handrail.contract.store import StoreUnavailable
-from handrail.server.voice.messages import PROTOCOL
+from handrail.server.voice.voice_protocol import PROTOCOL
 
 
 async def test_a_client_with_a_ticket_is_let_in_and_heard(tmp_path):

@@ -175,7 +175,7 @@ async def test_a_client_drops_in_mid_call_and_comes_back_to_everything(tmp_path,
             assert client.numbers[0] == last + 1
             assert client.numbers == list(range(last + 1, last + 1 + len(client.numbers)))
         assert len([one for one in here.server.tools.started() if "begun" in one]) == 1
-        assert len(here.provider.talks) == 1  # the provider never noticed
+        assert len(here.provider.conversations) == 1  # the provider never noticed
 
 
 @pytest.mark.parametrize("fault", ["drop", "drop_answer", "reissue"])

@@ -1,4 +1,4 @@
-"""The server lets go of a spoken conversation in the middle of a write: the next process knows of it, whoever goes on there."""
+"""The server lets go of a spoken conversation in the middle of a write: the next process knows of it, whoever continues there."""
 
 from pathlib import Path
 from typing import Any

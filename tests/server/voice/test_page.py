@@ -10,7 +10,7 @@ from tests.server.kit import OPERATOR
 from tests.server.voice.kit import voice_server
 
 from handrail.server.voice.close_codes import CLOSINGS
-from handrail.server.voice.messages import CLIENT, SERVER
+from handrail.server.voice.voice_protocol import CLIENT, SERVER
 from handrail.settings import Settings
 
 DOCS = Path(__file__).parents[3] / "docs"

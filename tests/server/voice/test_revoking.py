@@ -5,7 +5,7 @@ import asyncio
 from tests.server.kit import OPERATOR
 from tests.server.voice.kit import PATIENCE, connected, on_the_line, ticket_for, tickets_kept, voice_server
 
-from handrail.server.voice.messages import PROTOCOL
+from handrail.server.voice.voice_protocol import PROTOCOL
 
 
 async def test_a_key_that_is_revoked_while_its_line_is_opened_is_refused_at_once_and_nothing_is_left_open(tmp_path):

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from handrail_reference.services.calendar.embedded import EmbeddedCalendar
+from handrail_reference.services.calendar.file_import import Reading, read_file
 from handrail_reference.services.calendar.library import CalendarLibrary, Report
-from handrail_reference.services.calendar.reading import Reading, read_file
 
 NOW = datetime(2026, 1, 12, 9, tzinfo=UTC)
 

@@ -4,7 +4,16 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from tests.services.calendar.desk import CANCEL, CREATE, LOOK, UPDATE, built, open_host, open_world, spoken_host
+from tests.services.calendar.approved_calls import (
+    CANCEL,
+    CREATE,
+    LOOK,
+    UPDATE,
+    built,
+    open_host,
+    open_world,
+    spoken_host,
+)
 from tests.services.calendar.radicale_server import PASSWORD
 from tests.services.calendar.zoom_server import ACCOUNT
 

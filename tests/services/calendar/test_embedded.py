@@ -433,7 +433,7 @@ async def test_a_file_that_another_process_holds_is_a_passing_trouble(tmp_path):
         True,
         False,
     )
-    assert len(await busy(calendar, *DAY)) == 1  # reading goes on
+    assert len(await busy(calendar, *DAY)) == 1  # reading continues
     other.execute("ROLLBACK")
     other.close()
     assert (await calendar.create(draft("k2"))).uid == "k2"

@@ -10,9 +10,9 @@ from tests.services.calendar.kit import busy, fill, open_calendar, read, sheet
 from handrail.contract.errors import ToolError, UsageError
 from handrail_reference.services.calendar.components import MAX_DATES
 from handrail_reference.services.calendar.failures import BadFile
+from handrail_reference.services.calendar.file_import import read_file
 from handrail_reference.services.calendar.library import CalendarLibrary
 from handrail_reference.services.calendar.lines import MAX_FILE_BYTES
-from handrail_reference.services.calendar.reading import read_file
 from handrail_reference.services.calendar.zones import known_name
 
 PLAIN = "UID:a\nDTSTAMP:20260101T000000Z\nDTSTART:20260113T140000Z\nDTEND:20260113T150000Z\nSUMMARY:Plain"

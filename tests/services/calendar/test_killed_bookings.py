@@ -5,7 +5,7 @@ import json
 import threading
 
 import pytest
-from tests.services.calendar.desk import (
+from tests.services.calendar.approved_calls import (
     CANCEL,
     CREATE,
     UPDATE,

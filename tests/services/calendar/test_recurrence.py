@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.services.calendar.kit import busy, fill, open_calendar, sheet
 from tests.services.calendar.oracle import DAYS
 
+from handrail_reference.services.calendar.file_import import read_file
 from handrail_reference.services.calendar.moments import Moment
-from handrail_reference.services.calendar.reading import read_file
 from handrail_reference.services.calendar.rules import read_rule
 from handrail_reference.services.calendar.series import Series
 

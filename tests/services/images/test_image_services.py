@@ -16,7 +16,7 @@ from tests.tools.reference import kind, reference
 
 from handrail.errors import ConfigError, ToolError
 from handrail_reference.services.images import Images, open_images
-from handrail_reference.services.images.engine import as_png
+from handrail_reference.services.images.image_engine import as_png
 
 KEY = "sk-local-image-key"
 ENGINES = {"openai": "openai:gpt-image-1", "gemini": "gemini:gemini-2.5-flash-image"}

@@ -11,8 +11,8 @@ import pytest
 from handrail_reference.services.kb.importing import embed_missing
 from handrail_reference.services.kb.postgres import PostgresKnowledgeBase
 from handrail_reference.services.kb.record import make_record
+from handrail_reference.services.kb.record_writes import Tally, put_records
 from handrail_reference.services.kb.service import KnowledgeBase
-from handrail_reference.services.kb.writing import Tally, put_records
 
 SYNONYMS = {"physician": "doctor", "automobile": "car", "cars": "car"}
 

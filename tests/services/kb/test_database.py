@@ -14,14 +14,14 @@ from contextlib import closing
 import pytest
 
 from handrail.contract.errors import HandrailError, UsageError
-from handrail_reference.services.kb import connection, tables, words
+from handrail_reference.services.kb import connection, query_words, tables
 from handrail_reference.services.kb.database import KnowledgeDatabase
 from handrail_reference.services.kb.port import KbTooSlow, KbUnavailable
-from handrail_reference.services.kb.reading import statistics
 from handrail_reference.services.kb.record import make_record
+from handrail_reference.services.kb.record_queries import statistics
+from handrail_reference.services.kb.record_writes import Tally, put_records
 from handrail_reference.services.kb.service import KnowledgeBase
 from handrail_reference.services.kb.tables import MIGRATIONS, migrate
-from handrail_reference.services.kb.writing import Tally, put_records
 
 
 @pytest.fixture
@@ -149,7 +149,9 @@ async def test_an_index_of_another_version_is_made_anew(open_base, monkeypatch):
     again = open_base()
     found = await again.search("cellar", user=None, tenant="")
     assert [one.record.id for one in found] == ["doc:a"]
-    assert again.database.read_now(lambda db: db.execute("SELECT value FROM fact").fetchone()) == (words.INDEX_VERSION,)
+    assert again.database.read_now(lambda db: db.execute("SELECT value FROM fact").fetchone()) == (
+        query_words.INDEX_VERSION,
+    )
 
 
 _SLOW = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n"

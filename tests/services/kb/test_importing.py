@@ -15,9 +15,9 @@ from handrail_reference.services.kb import importing, pausing
 from handrail_reference.services.kb.files import find_sources
 from handrail_reference.services.kb.importing import embed_missing, import_sources
 from handrail_reference.services.kb.postgres import PostgresKnowledgeBase
-from handrail_reference.services.kb.reading import all_records, statistics
 from handrail_reference.services.kb.record import make_record
-from handrail_reference.services.kb.writing import Tally, put_records, remove_records
+from handrail_reference.services.kb.record_queries import all_records, statistics
+from handrail_reference.services.kb.record_writes import Tally, put_records, remove_records
 
 
 def _lines(path, records):
@@ -125,7 +125,7 @@ def test_strict_changes_nothing_if_one_record_is_bad(open_base, tmp_path):
 def test_a_batch_that_fails_is_not_there_at_all(open_base, tmp_path, monkeypatch):
     kb = open_base()
     monkeypatch.setattr(importing, "BATCH", 10)
-    values = importing.writing._values
+    values = importing.record_writes._values
     calls = []
 
     def failing(*args):
@@ -134,7 +134,7 @@ def test_a_batch_that_fails_is_not_there_at_all(open_base, tmp_path, monkeypatch
             raise RuntimeError("the disk went away")
         return values(*args)
 
-    monkeypatch.setattr(importing.writing, "_values", failing)
+    monkeypatch.setattr(importing.record_writes, "_values", failing)
     path = _lines(tmp_path / "a.jsonl", _records(40))
     with pytest.raises(RuntimeError):
         _import(kb, path)
@@ -146,7 +146,7 @@ def test_a_batch_that_fails_is_not_there_at_all(open_base, tmp_path, monkeypatch
 _KILLED = """
 import sys, time
 from pathlib import Path
-from handrail_reference.services.kb import importing, writing
+from handrail_reference.services.kb import importing, record_writes
 from handrail_reference.services.kb.database import KnowledgeDatabase
 from handrail_reference.services.kb.files import find_sources
 from handrail_reference.services.kb.postgres import PostgresKnowledgeBase

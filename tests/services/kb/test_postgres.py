@@ -16,11 +16,11 @@ from handrail_reference.services.kb.opening import open_kb
 from handrail_reference.services.kb.port import KbTooSlow, KbUnavailable
 from handrail_reference.services.kb.postgres import PostgresKnowledgeBase
 from handrail_reference.services.kb.postgres.tables import MIGRATIONS
-from handrail_reference.services.kb.reading import statistics
 from handrail_reference.services.kb.record import make_record
+from handrail_reference.services.kb.record_queries import statistics
+from handrail_reference.services.kb.record_writes import Tally, put_records
 from handrail_reference.services.kb.service import KnowledgeBase
 from handrail_reference.services.kb.threads import READERS
-from handrail_reference.services.kb.writing import Tally, put_records
 
 RECORDS = [
     {"id": "person:doctor", "text": "the doctor helps patients"},

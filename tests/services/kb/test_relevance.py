@@ -9,8 +9,8 @@ from handrail_reference.services.embeddings import open_embedder
 from handrail_reference.services.kb.importing import embed_missing
 from handrail_reference.services.kb.postgres import PostgresKnowledgeBase, connection
 from handrail_reference.services.kb.record import make_record
+from handrail_reference.services.kb.record_writes import Tally, put_records
 from handrail_reference.services.kb.service import KnowledgeBase
-from handrail_reference.services.kb.writing import Tally, put_records
 
 DATA = Path(__file__).parents[2] / "data" / "banking_kb_dev.json"
 MODELS = Path(__file__).parents[3] / "build" / "models"

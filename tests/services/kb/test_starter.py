@@ -1,9 +1,9 @@
 """The starter knowledge: a first question has a cited answer, and what was deleted stays away."""
 
-from handrail_reference.services.kb.reading import statistics
 from handrail_reference.services.kb.record import make_record
+from handrail_reference.services.kb.record_queries import statistics
+from handrail_reference.services.kb.record_writes import Tally, put_records, remove_records
 from handrail_reference.services.kb.starter import SOURCE, starter_records
-from handrail_reference.services.kb.writing import Tally, put_records, remove_records
 
 
 async def test_a_first_question_has_a_cited_answer_for_anybody(open_base):

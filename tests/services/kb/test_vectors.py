@@ -13,10 +13,10 @@ from handrail_reference.services.kb.importing import embed_missing, missing_vect
 from handrail_reference.services.kb.meaning import Meaning
 from handrail_reference.services.kb.port import Filter
 from handrail_reference.services.kb.record import make_record
-from handrail_reference.services.kb.writing import Tally, put_records, remove_records, space_id
+from handrail_reference.services.kb.record_writes import Tally, put_records, remove_records, space_id
 
 pytest.importorskip("numpy")
-from handrail_reference.services.kb.vectors import VectorIndex, _Rows, packed
+from handrail_reference.services.kb.vectors import VectorIndex, _VectorRows, packed
 
 RECORDS = [
     {"id": "person:doctor", "text": "the doctor helps patients"},
@@ -318,7 +318,7 @@ def test_words_find_the_same_whether_many_or_few_fit_a_filter(open_base, ids, mo
 
 
 def test_no_dict_is_so_large_that_its_growing_would_hold_up_other_threads():
-    rows = _Rows(4)
+    rows = _VectorRows(4)
     vector = bytes(8)
     for start in range(1, 30_000, 2_000):
         rows.add([(number, 7 * number, vector, number // 2, 1) for number in range(start, start + 2_000)])

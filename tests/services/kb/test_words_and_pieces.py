@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail_reference.services.kb.pieces import MAX_SNIPPET, PIECE_CHARS, PIECE_WORDS, lead_of, pieces_of, snippet_of
-from handrail_reference.services.kb.words import MAX_TERMS, _any_words, plain_words, prepared, query_terms
+from handrail_reference.services.kb.query_words import MAX_TERMS, _any_words, plain_words, prepared, query_terms
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from handrail.agents.prompts import Prompt, Prompts
 from handrail.agents.tool_use import ToolUse
 from handrail.agents.voice.host_port import Abilities, VoiceError, VoiceListener, VoicePolicy
 from handrail.agents.voice.live_offer import LiveOffer
-from handrail.agents.voice.live_session import VoiceSession
 from handrail.agents.voice.spoken import Recogniser
+from handrail.agents.voice.voice_session import VoiceSession
 from handrail.contract.errors import HandrailError
 from handrail.contract.live import LiveConfig, LiveConnection, LiveError, LiveModel
 from handrail.contract.model import UserMessage
@@ -203,4 +203,4 @@ def _check(session: Session) -> None:
 
 
 def _taken_over() -> VoiceError:
-    return VoiceError("The session goes on in another connection.", code="stale", retryable=True)
+    return VoiceError("The session continues in another connection.", code="stale", retryable=True)

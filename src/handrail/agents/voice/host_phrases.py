@@ -15,13 +15,15 @@ def say_exactly(text: str) -> str:
 def stays_words() -> str:
     """What the model is told of an end that was taken back."""
     return (
-        "Note of the host: the person spoke into the farewell, so the voice conversation goes on and its end was taken back. "
+        "Note of the host: the person spoke into the farewell, so the voice conversation continues and its end was taken back. "
         "If they want it to end after all, ask for the end again."
     )
 
 
 def idle_words() -> str:
-    return "I have not heard anything for a while, so I will end the call here. You can go on in writing at any time."
+    return (
+        "I have not heard anything for a while, so I will end the call here. You can continue in writing at any time."
+    )
 
 
 def blocked_words() -> str:
@@ -29,7 +31,7 @@ def blocked_words() -> str:
 
 
 def lost_words() -> str:
-    return "The voice connection was lost. You can go on in writing, or start voice again."
+    return "The voice connection was lost. You can continue in writing, or start voice again."
 
 
 def unheard_yes_words() -> str:

@@ -126,7 +126,7 @@ class Ending:
 
 def taken_over() -> Ending:
     """The session continues elsewhere, so this conversation is over."""
-    return Ending(reason="taken_over", message="The conversation goes on in another connection.")
+    return Ending(reason="taken_over", message="The conversation continues in another connection.")
 
 
 class VoiceListener(Protocol):

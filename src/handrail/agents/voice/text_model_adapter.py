@@ -84,7 +84,7 @@ class TextModelAdapter:
         return TextModelConnection(self._model, config, self._clock, self._policy)
 
     async def close(self) -> None:
-        """The text model is its owner's, who may go on with it."""
+        """The text model is its owner's, who may continue with it."""
 
 
 class TextModelConnection:

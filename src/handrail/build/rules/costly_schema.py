@@ -16,7 +16,7 @@ from handrail.schema.sentences import Wording
 from handrail.schema.subschemas import Json, LocalRefs, Path, leads_back, walk
 
 WRONG_VALUES = 10
-"""So many are explained in a list, or under names that the schema leaves open. Elsewhere a place has one value."""
+"""How many are explained in a list, or under names that the schema leaves open. Elsewhere a place has one value."""
 _BARE: tuple[Json, ...] = (None, True, 0.5, "", [], {})
 _COMBINING = frozenset({"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "properties"})
 _ITEMS = ("items", "contains", "unevaluatedItems")

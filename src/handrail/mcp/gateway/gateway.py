@@ -40,7 +40,7 @@ from handrail.mcp.gateway.limits import UpstreamFault
 from handrail.mcp.gateway.offerings import OfferKind, list_offered, prompt_offered, read_offered
 from handrail.mcp.gateway.person import ask_person, show_blocks
 from handrail.mcp.gateway.report import server_report
-from handrail.mcp.gateway.results import failed, response_of
+from handrail.mcp.gateway.result_envelopes import failed, response_of
 from handrail.mcp.gateway.upstream import Upstream, UpstreamConnection, UpstreamUnavailable
 
 IDEMPOTENCY_KEY = "handrail/idempotencyKey"

@@ -14,7 +14,7 @@ from threading import Lock
 
 _MAX_LINES = 20
 _AT_ONCE, _PAUSE_SECONDS = 20, 0.1
-"""So many notes are sent at once; then one after each pause."""
+"""How many notes are sent at once; then one after each pause."""
 _LAST_SECONDS = 1.0
 """How long an answer waits for what was said before it."""
 _LOG = logging.getLogger("handrail.mcp")

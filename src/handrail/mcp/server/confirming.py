@@ -74,17 +74,17 @@ class Confirming:
             via = f"mcp {who.named or who.client}"
             outcome = await self._runtime.approve(hold_id, token=token, approver=who.user, via=via)
             if held_id(outcome) is None:
-                await self.outcome_told(hold_id)
+                await self.outcome_delivered(hold_id)
             return outcome
         if action == "decline" or (action == "accept" and said is False):
             return await self._runtime.decline(hold_id, token=token)
         return None
 
-    async def outcome_told(self, hold_id: str) -> None:
+    async def outcome_delivered(self, hold_id: str) -> None:
         """The client gets the outcome of a held call now: what it asks for in a later turn is a new wish."""
         hold = await self._runtime.store.hold_by_id(hold_id)
         if hold is not None:
-            await self._runtime.confirmations.outcome_told(hold_id, max(hold.turn, hold.asked_turn))
+            await self._runtime.confirmations.outcome_delivered(hold_id, max(hold.turn, hold.asked_turn))
 
     def with_link(self, response: ToolResponse, hold_id: str) -> ToolResponse:
         """The envelope of a held call for a client that asks nobody: where a person answers, and how the outcome is had."""

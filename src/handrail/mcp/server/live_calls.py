@@ -1,7 +1,7 @@
 """A call that outlives its request: its handler shows content, asks its client, or takes so long that it becomes a task.
 
 In the handshake era a question is a request to the client. In 2026-07-28 the request that made the call ends with the
-questions, the handler waits here, and the retry that brings the answers goes on where it stopped: it is started once.
+questions, the handler waits here, and the retry that brings the answers continues where it stopped: it is started once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`tools/call` from the request to its result: the governed call, what its handler asks meanwhile, a person's confirmation,
 a task.
 
-`run` reads as the way of a call: begin it or go on with one that waits for its client, wait for what comes first, then
+`run` reads as the way of a call: begin it or continue with one that waits for its client, wait for what comes first, then
 answer with that: the result, questions, or a task.
 """
 
@@ -28,7 +28,7 @@ from handrail.mcp.server.governed_calls import CallKey, GovernedCalls, turn_in
 from handrail.mcp.server.live_calls import TASKS, LiveCall, RequestContext, abilities, is_modern
 from handrail.mcp.server.options import McpOptions, Principal
 from handrail.mcp.server.results import Results
-from handrail.mcp.server.sealing import Sealer
+from handrail.mcp.server.sealer import Sealer
 from handrail.mcp.server.tasks import TERMINAL, Tasks, key_of
 from handrail.runtime.core import RuntimeCore
 from handrail.runtime.session import Session
@@ -352,7 +352,7 @@ class McpToolCalls:
             outcome = await self._confirming.outcome(task.body["hold"])
             if outcome is None:
                 return task, {}
-            await self._confirming.outcome_told(task.body["hold"])
+            await self._confirming.outcome_delivered(task.body["hold"])
             return await self._settle_task(who, task, outcome), {}
         known = self._live.get(task.body["call"])
         if known is not None:

@@ -1,7 +1,7 @@
 """Models from a file of this machine: `local:model.gguf` runs any GGUF file in a child process, without a server or a network.
 
 The engine is llama.cpp (the package `xllamacpp`, the extra "local"). What the model may write is constrained by a JSON schema
-made from the tools (`answer_grammar`), because small models rarely keep to a provider's own format of calls.
+made from the tools (`tool_call_grammar`), because small models rarely keep to a provider's own format of calls.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from handrail.contract.errors import ConfigError, missing_extra
 from handrail.providers.local.gguf import read_header
-from handrail.providers.local.model import LocalModel
+from handrail.providers.local.local_model import LocalModel
 from handrail.providers.local.process import EngineProcess
 from handrail.providers.streaming_model import ClientLimits
 

@@ -1,4 +1,4 @@
-"""The parent's side of the child process that runs a model (`engine.py`): starts it, asks it, stops it.
+"""The parent's side of the child process that runs a model (`inference_process.py`): starts it, asks it, stops it.
 
 One request at a time; others wait. A child that dies or falls silent ends its request with an error that may pass, and the next
 request starts it anew. Nothing here blocks the event loop.
@@ -21,7 +21,7 @@ import orjson
 from handrail.contract.model import ModelError
 
 _LOG = logging.getLogger("handrail.model")
-_ENGINE = Path(__file__).with_name("engine.py")
+_ENGINE = Path(__file__).with_name("inference_process.py")
 _LOAD_SECONDS = 600.0
 """A large file on a slow disk takes long."""
 _STOP_SECONDS = 2.0

@@ -12,7 +12,7 @@ from typing import Any
 
 from handrail.contract.model import AssistantMessage, HostMessage, Message, ModelRequest, ToolMessage, UserMessage
 from handrail.providers.event_stream import as_text, object_of
-from handrail.providers.local.answer_grammar import offered_parameters
+from handrail.providers.local.tool_call_grammar import offered_parameters
 
 _CHARACTERS_PER_TOKEN = 3
 _MAX_RESULT = 2_400

@@ -18,7 +18,7 @@ from handrail.contract.call import Call
 from handrail.contract.frozen import thaw
 from handrail.providers.event_stream import StreamCounters, as_text, bounded_args, id_in, object_in, text_in
 from handrail.providers.mcp import MCP
-from handrail.providers.mcp.messages import (
+from handrail.providers.mcp.json_rpc import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     UNSUPPORTED_VERSION,

@@ -28,7 +28,7 @@ from handrail.server.api.routes import (
     sessions,
     voice,
 )
-from handrail.server.keys import KeyRing, TokenBuckets
+from handrail.server.key_ring import KeyRing, TokenBuckets
 
 if TYPE_CHECKING:
     from handrail.server.api.mcp_access import McpRoutes

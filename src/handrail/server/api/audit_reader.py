@@ -12,8 +12,8 @@ from typing import Any
 from handrail.app import Runtime
 from handrail.contract.store import StoreUnavailable
 from handrail.observe.audit import AuditLog
-from handrail.observe.explain import CallExplanation, CallLines, lines_in, lines_of, tell
-from handrail.observe.reading import OF_THE_CHAIN, Follower, matches, read_events, tail_events
+from handrail.observe.audit_files import OF_THE_CHAIN, Follower, matches, read_events, tail_events
+from handrail.observe.call_explanation import CallExplanation, CallLines, lines_in, lines_of, tell
 from handrail.observe.sealing import APPROVER, open_event, pseudonym_of, with_names
 from handrail.server.options import Options
 from handrail.server.wire import HEARTBEAT, notice

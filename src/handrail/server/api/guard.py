@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handrail.identity.tokens import TokenNotBelieved, looks_like_token
 from handrail.server.api.http import HttpProblem, refusal
-from handrail.server.connections import ConnectionCounts
-from handrail.server.keys import Key, KeyRing, TokenBuckets
+from handrail.server.connection_table import ConnectionCounts
+from handrail.server.key_ring import Key, KeyRing, TokenBuckets
 from handrail.server.options import Options
 
 CheckToken: TypeAlias = Callable[[str], Awaitable[Key]]

@@ -29,11 +29,11 @@ from handrail.contract.store import StoreUnavailable
 from handrail.schema.strict_json import parse
 from handrail.server.api.idempotent_requests import IdempotentRequests
 from handrail.server.api.readiness import Readiness
-from handrail.server.connections import ConnectionTable
+from handrail.server.connection_table import ConnectionTable
 from handrail.server.host.hosted_session import OWN_IDS, EventReader, HostedSession
 from handrail.server.host.refusals import RefusalReason, SessionRefused, restarting
 from handrail.server.host.session_registry import SessionRegistry
-from handrail.server.keys import Key, KeyRing
+from handrail.server.key_ring import Key, KeyRing
 from handrail.server.model_selection import ModelSelection
 from handrail.server.options import Options
 from handrail.server.voice.admission import Admission
@@ -441,7 +441,7 @@ async def frames(reader: EventReader, options: Options, *, until_turn: int | Non
             elif not events:
                 yield HEARTBEAT
             if loop.time() >= ends:
-                yield notice("reconnect", {"reason": "This stream is old enough; connect again and go on."})
+                yield notice("reconnect", {"reason": "This stream is old enough; connect again and continue."})
                 return
     finally:
         reader.close()

@@ -19,7 +19,7 @@ from handrail.server.host.hosted_session import HostedSession
 from handrail.server.host.refusals import RefusalReason, SessionRefused, busy
 from handrail.server.host.session_openers import seal, unseal
 from handrail.server.host.session_registry import PASSING_SECONDS, SessionRegistry
-from handrail.server.keys import Key
+from handrail.server.key_ring import Key
 
 _LOOK_SECONDS = 0.1
 _MAX_LOOKS = 100

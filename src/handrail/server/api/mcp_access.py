@@ -22,9 +22,9 @@ from starlette.types import Message, Receive, Scope, Send
 from handrail.mcp.server.http import OAUTH, PATH, McpHttp
 from handrail.mcp.server.request_body import WRITTEN_ARGUMENTS, TooManyValues, read_request
 from handrail.server.api.http import ApiContext, HttpProblem, answer, problem_of, read_body, refusal
-from handrail.server.connections import ConnectionCounts
+from handrail.server.connection_table import ConnectionCounts
 from handrail.server.host.refusals import SessionRefused
-from handrail.server.keys import UNKNOWN_CLIENT, Key, key_of_token
+from handrail.server.key_ring import UNKNOWN_CLIENT, Key, key_of_token
 
 _SESSION, _VERSION, _METHOD = "mcp-session-id", "mcp-protocol-version", "mcp-method"
 _LISTEN = "subscriptions/listen"

@@ -330,7 +330,7 @@ def _session_paths() -> dict[str, Any]:
         },
         "/api/sessions/{session}/tools": {
             "post": _operation(
-                "Go on with the tools as they are now",
+                "Continue with the tools as they are now",
                 {200: ("Their version", _json(_object({"version": _TEXT}, ("version",))))},
                 parameters=(_SESSION, _SECRET),
                 problems=(*_OF_SESSION, 409),

@@ -29,8 +29,8 @@ class Readiness:
         self._sessions = sessions
         self._audit = audit
         self._context = {
-            "store": _Part(sessions.runtime.store.try_writing),
-            "audit": _Part(self._try_audit),
+            "store": _ReadinessProbe(sessions.runtime.store.try_writing),
+            "audit": _ReadinessProbe(self._try_audit),
         }
         self.kept_seconds = KEPT_SECONDS
         self._turnstile = asyncio.Lock()
@@ -63,7 +63,7 @@ class Readiness:
             raise StoreUnavailable(f'The folder "{self._audit.name}" of the audit log is gone or may not be written.')
 
 
-class _Part:
+class _ReadinessProbe:
     """Something that is tried; a try that hangs is waited for the next time, not begun again."""
 
     def __init__(self, attempt: Callable[[], Awaitable[None]]) -> None:

@@ -17,7 +17,7 @@ from handrail.runtime.availability import hidden_tools, is_available
 from handrail.runtime.policy import Policy
 from handrail.runtime.session import Session
 from handrail.schema.condition import user_facts
-from handrail.server.keys import Key
+from handrail.server.key_ring import Key
 
 MODES: tuple[Mode, ...] = ("text", "voice")
 

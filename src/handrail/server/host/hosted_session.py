@@ -36,7 +36,7 @@ MAX_SHOWN_BYTES = 1024 * 1024
 """Of all turns that a session shows."""
 
 SPAN = 10_000_000
-"""So many numbers belong to one connection of a session."""
+"""How many numbers belong to one connection of a session."""
 MAX_EVENTS = 2_000
 MAX_BYTES = 1024 * 1024
 """Of the events that are kept."""
@@ -274,7 +274,7 @@ class HostedSession:
         self.id = session.id
         self.conversation = conversation
         self.passing = passing
-        """Made for one request: it ends by itself when nobody goes on with it."""
+        """Made for one request: it ends by itself when nobody continues with it."""
         self.log = EventLog(session.connection, before)
         self.turns: dict[str, StoredTurn] = {}
         """Those that are shown."""
@@ -314,7 +314,7 @@ class HostedSession:
 
     @property
     def last_event(self) -> int:
-        """The number after which somebody who has seen what is shown goes on."""
+        """The number after which somebody who has seen what is shown continues."""
         if not self.is_remote:
             return self.log.last
         return max((turn.last_event for turns in (self.turns, self.earlier) for turn in turns.values()), default=0)

@@ -54,7 +54,7 @@ from handrail.server.host.refusals import (
     store_away,
     trying,
 )
-from handrail.server.keys import Key
+from handrail.server.key_ring import Key
 from handrail.server.options import Options
 
 _LAST_SECONDS = 1.0
@@ -69,7 +69,7 @@ _MAX_TAKES = 10
 _SWEEP_SECONDS = 30.0
 _SWEEPS_PER_HOUR = 120
 
-_TOLD_AS_IT_IS = frozenset(
+_PASSED_ON_UNCHANGED = frozenset(
     ("confirmation", "confirmation_running", "connection_wanted", "message", "intent", "progress")
 )
 """Events of a session that its clients are sent unchanged."""
@@ -104,7 +104,7 @@ class SessionRegistry:
         self._chores: list[asyncio.Task[None]] = []
         self._unused: list[str] = []
         self._unstored: dict[tuple[str, str], tuple[HostedSession, StoredTurn]] = {}
-        """Ends of turns that the store did not take: while it says that they run, nobody else goes on."""
+        """Ends of turns that the store did not take: while it says that they run, nobody else continues."""
         self._unfreed: set[str] = set()
         """Sessions that others could have, if the store had taken it."""
 
@@ -578,7 +578,7 @@ class SessionRegistry:
             if event.type == "envelope":
                 if not taken:
                     self._begin_late(hosted, event)
-            elif event.type in _TOLD_AS_IT_IS:
+            elif event.type in _PASSED_ON_UNCHANGED:
                 hosted.log.add(event.type, event.data, turn)
         if hosted.session.is_forgotten and not hosted.ended:
             self.runtime.spawn(self._drop(hosted))  # not here: it ends the task that this is
@@ -615,7 +615,7 @@ class SessionRegistry:
         except SessionRefused:
             return False
         except StoreUnavailable as error:
-            _log.warning("Another process may take session %s while something is told in it: %s", hosted.id, error)
+            _log.warning("Another process may take session %s while something is written in it: %s", hosted.id, error)
         return True
 
     async def _tell_kept(self, hosted: HostedSession, run: TurnRun, event: LateEnvelope) -> None:
@@ -629,7 +629,7 @@ class SessionRegistry:
         try:
             await self._speak(hosted, run, self._agent.late(hosted.session, hosted.conversation, event))
         except Exception:  # noqa: BLE001  # nobody waits for it who could be told
-            _log.exception("A late result could not be told")
+            _log.exception("A late result could not be delivered")
         finally:
             hosted.telling = None
         run.gather()
@@ -645,7 +645,7 @@ class SessionRegistry:
             told = self._agent.late(hosted.session, hosted.conversation, event)
             await self._speak(hosted, TurnRun(turn, hosted.log.last), told)
         except Exception:  # noqa: BLE001  # nobody waits for it who could be told
-            _log.exception("The outcome of a call could not be told")
+            _log.exception("The outcome of a call could not be delivered")
         turn.last_event = hosted.log.last
         await self._store(hosted, turn)
 
@@ -701,7 +701,7 @@ class SessionRegistry:
             except StoreUnavailable:
                 continue  # it is not known now; the next look will tell
             except Exception:  # noqa: BLE001  # the next one may go better
-                _log.exception("The watch over sessions stumbled; it goes on")
+                _log.exception("A round of the watch over sessions failed; it tries again in the next one")
 
     async def _sweep(self) -> None:
         """Idle sessions leave the memory, passing ones end, and old conversations are deleted."""
@@ -712,10 +712,10 @@ class SessionRegistry:
                 if number % _SWEEPS_PER_HOUR == 0:
                     await self._forget_unused()
             except Exception:  # noqa: BLE001  # the next one may go better
-                _log.exception("The sweep of idle sessions stumbled; it goes on")
+                _log.exception("A sweep of idle sessions failed; it tries again in the next one")
 
     async def _forget_unused(self) -> None:
-        """Delete old conversations and end their sessions, so that the store can give back the room of those too."""
+        """Delete old conversations and end their sessions, so that the store can free the space used by those too."""
         while gone := await self.conversations.prune(unused_for=self.options.keep_days * 86_400_000):
             self._unused += gone
         await self._end_all_unused()
@@ -726,7 +726,7 @@ class SessionRegistry:
             self._unused.pop()
 
     async def _end_unused(self, session_id: str) -> None:
-        """Whoever came back since the conversation was deleted has a new one, and goes on."""
+        """Whoever came back since the conversation was deleted has a new one, and continues."""
         lock = self._loading.setdefault(session_id, asyncio.Lock())
         async with lock:
             session = await self.runtime.detached_session(session_id)

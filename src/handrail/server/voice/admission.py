@@ -15,7 +15,7 @@ from handrail.runtime.session import Session
 from handrail.server.host.hosted_session import HostedSession
 from handrail.server.host.refusals import RefusalReason, SessionRefused, store_away
 from handrail.server.host.session_registry import SessionRegistry
-from handrail.server.keys import Key, KeyRing, TokenBuckets
+from handrail.server.key_ring import Key, KeyRing, TokenBuckets
 from handrail.server.voice import tickets
 from handrail.server.voice.client_socket import ClientSocket
 from handrail.server.voice.close_codes import (
@@ -31,9 +31,9 @@ from handrail.server.voice.close_codes import (
     CloseCode,
 )
 from handrail.server.voice.conversation_host import KEY_REVOKED, ConversationHost, StoredTranscript
-from handrail.server.voice.messages import PROTOCOL
 from handrail.server.voice.voice_metrics import VoiceMetrics
 from handrail.server.voice.voice_options import VoiceOptions
+from handrail.server.voice.voice_protocol import PROTOCOL
 
 _WRONG_TICKETS_PER_MINUTE = 60
 _NOT_NOW = (RefusalReason.FULL, RefusalReason.RESTARTING, RefusalReason.STORE_AWAY)

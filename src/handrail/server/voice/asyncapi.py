@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from handrail.server.voice.close_codes import CLOSINGS
-from handrail.server.voice.messages import ABOUT_CLIENT, ABOUT_SERVER, CLIENT, MAX_AUDIO_BYTES, PROTOCOL, SERVER
+from handrail.server.voice.voice_protocol import ABOUT_CLIENT, ABOUT_SERVER, CLIENT, MAX_AUDIO_BYTES, PROTOCOL, SERVER
 
 _ADDRESS = "/api/sessions/{session}/voice"
 _PCM: dict[str, Any] = {"type": "string", "format": "binary"}
@@ -48,7 +48,7 @@ def document() -> dict[str, Any]:
         },
         "operations": {
             "hear": _operation("receive", "What clients send", [*incoming, "audioIn"]),
-            "tell": _operation("send", "What clients are told", [*outgoing, "audioOut"]),
+            "tell": _operation("send", "What the server sends to clients", [*outgoing, "audioOut"]),
         },
         "components": {"messages": messages},
     }

@@ -32,8 +32,8 @@ from websockets.exceptions import InvalidState
 
 from handrail.agents.voice.host_port import Abilities, VoiceError
 from handrail.contract.errors import HandrailError
-from handrail.server.connections import ConnectionTable
-from handrail.server.keys import Key
+from handrail.server.connection_table import ConnectionTable
+from handrail.server.key_ring import Key
 from handrail.server.voice.close_codes import (
     BAD_AUDIO,
     BAD_MESSAGE,
@@ -44,7 +44,7 @@ from handrail.server.voice.close_codes import (
     ClientRefused,
     CloseCode,
 )
-from handrail.server.voice.messages import MAX_AUDIO_BYTES, BadMessage, read_message
+from handrail.server.voice.voice_protocol import MAX_AUDIO_BYTES, BadMessage, read_message
 from handrail.server.wire import to_json
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ class ClientSocket:
         """Pieces of sound that the client lost."""
         self._held = True
         """Everything waits until the first message, `ready`, was sent."""
-        self._cells: deque[_Cell] = deque()
+        self._cells: deque[_QueuedMessage] = deque()
         """What is on its way to the client."""
-        self._sounds: deque[_Cell] = deque()
+        self._sounds: deque[_QueuedMessage] = deque()
         """The sound among it."""
         self._text_bytes = self._sound_bytes = 0
         self._max_sound = 0
@@ -136,10 +136,10 @@ class ClientSocket:
         if not self._cells and not self._held and self._pipe.writable.is_set():
             self._pipe.write_text(data)
             return
-        self._cells.append(_Cell(data, None))
+        self._cells.append(_QueuedMessage(data, None))
         self._text_bytes += len(data)
         if self._text_bytes > _MAX_WAITING:
-            self.close(TOO_SLOW, "Too many messages wait for this client; come back and go on.")
+            self.close(TOO_SLOW, "Too many messages wait for this client; connect again and continue.")
 
     def play(self, item: int, offset_ms: int, pcm: bytes) -> None:
         if self._closed or not self.abilities.sound:
@@ -148,7 +148,7 @@ class ClientSocket:
         if not self._cells and not self._held and self._pipe.writable.is_set():
             self._pipe.write_sound(data)
             return
-        cell = _Cell(data, item)
+        cell = _QueuedMessage(data, item)
         self._cells.append(cell)
         self._sounds.append(cell)
         self._sound_bytes += len(data)
@@ -161,7 +161,7 @@ class ClientSocket:
 
     def flush(self, item: int) -> None:
         """The user interrupted: what is still here of this item and those before is not wanted any more."""
-        kept: deque[_Cell] = deque()
+        kept: deque[_QueuedMessage] = deque()
         for cell in self._sounds:
             if cell.item is not None and cell.item <= item:
                 self._drop(cell)
@@ -169,7 +169,7 @@ class ClientSocket:
                 kept.append(cell)
         self._sounds = kept
 
-    def _drop(self, cell: _Cell) -> None:
+    def _drop(self, cell: _QueuedMessage) -> None:
         self._sound_bytes -= len(cell.data)
         cell.data = b""
 
@@ -354,7 +354,7 @@ class ClientSocket:
         self.close(FAULT, "Something went wrong in the server; its log says what.")
 
     def _complain(self, error: HandrailError) -> None:
-        """Something that cannot be done now. The conversation goes on."""
+        """Something that cannot be done now. The conversation continues."""
         self.tell(to_json({"type": "error", "code": getattr(error, "code", "refused"), "message": str(error)}))
 
     def _early(self, what: str, *, is_sound: bool) -> None:
@@ -389,7 +389,7 @@ class ClientSocket:
 
     def _beats(self) -> None:
         if self._loop.time() - self._heard_at >= self._silence_seconds - _TIMER_SLACK:
-            self.close(TOO_SLOW, "Nothing came from this client for too long; come back and go on.")
+            self.close(TOO_SLOW, "Nothing came from this client for too long; connect again and continue.")
             return
         self.tell(b'{"type":"ping"}')
         self._later({"type": "beat"})
@@ -397,7 +397,7 @@ class ClientSocket:
 
     def _too_slow(self) -> None:
         self._slow = None
-        self.close(TOO_SLOW, "This client does not take what is sent; come back and go on.")
+        self.close(TOO_SLOW, "This client does not take what is sent; connect again and continue.")
 
     def _let_go(self) -> None:
         self._beat.cancel()
@@ -410,7 +410,7 @@ class ClientSocket:
             host.detach(self)
 
 
-class _Cell:
+class _QueuedMessage:
     __slots__ = ("data", "item")
 
     def __init__(self, data: bytes, item: int | None) -> None:

@@ -15,12 +15,12 @@ class CloseCode:
 
 
 ENDED = CloseCode(1000, "", "the conversation has ended")
-RESTART = CloseCode(1001, "restart", "the server restarts: come back in a moment, the conversation can go on")
+RESTART = CloseCode(1001, "restart", "the server restarts: come back in a moment, the conversation can continue")
 BAD_MESSAGE = CloseCode(4400, "bad_message", "a message was not right, or not due")
 TICKET = CloseCode(4401, "ticket", "the ticket or its key is not valid: ask for a new ticket")
 NO_SESSION = CloseCode(4404, "no_session", "there is no such session")
 TOO_SLOW = CloseCode(
-    4408, "too_slow", "the client said nothing, or took nothing, for too long: come back, the conversation goes on"
+    4408, "too_slow", "the client said nothing, or took nothing, for too long: come back, the conversation continues"
 )
 TAKEN_OVER = CloseCode(4409, "taken_over", "another client has taken the conversation over")
 SESSION_ENDED = CloseCode(4410, "session_ended", "the session has ended")
@@ -35,7 +35,7 @@ CLOSINGS = (
 
 
 class ClientRefused(Exception):
-    """A client that cannot go on: how its socket is closed, and the sentence before."""
+    """A client that cannot continue: how its socket is closed, and the sentence before."""
 
     def __init__(self, closing: CloseCode, message: str, word: str = "") -> None:
         super().__init__(message)

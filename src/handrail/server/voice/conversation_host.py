@@ -24,7 +24,7 @@ from handrail.contract.events import SessionEvent
 from handrail.schema.strict_json import trimmed
 from handrail.server.host.hosted_session import LATE, MAX_BYTES, MAX_EVENTS, SPAN, HostedSession, TurnRun
 from handrail.server.host.refusals import busy, ended, message_reused, restarting
-from handrail.server.keys import Key
+from handrail.server.key_ring import Key
 from handrail.server.voice.client_socket import ClientSocket
 from handrail.server.voice.close_codes import ENDED, FAULT, NO_PROVIDER, RESTART, SESSION_ENDED, TAKEN_OVER, CloseCode
 from handrail.server.voice.voice_metrics import FROM_MODEL, NO_CLIENT, SLOW_CLIENT, TO_MODEL, VoiceMetrics
@@ -163,7 +163,7 @@ class ConversationHost:
             self._leave()
 
     def _ended(self, ending: asyncio.Future[Ending]) -> None:
-        """The conversation is over by itself: the session goes on in text."""
+        """The conversation is over by itself: the session continues in text."""
         if ending.cancelled() or self._left:
             return
         told = Ending(reason="fault") if ending.exception() is not None else ending.result()
@@ -197,9 +197,9 @@ class ConversationHost:
         if voice is not None:
             try:
                 await voice.close()
-                if why == "reconnect":  # whoever goes on is to know what became of a write that runs
+                if why == "reconnect":  # whoever continues is to know what became of a write that runs
                     await self.hosted.conversation.unacknowledged.settle(_SETTLE_SECONDS)
-            except Exception:  # noqa: BLE001  # the server goes on stopping
+            except Exception:  # noqa: BLE001  # the server continues stopping
                 _log.exception("A voice conversation could not be let go of")
             finally:  # also when the server is in a hurry
                 await self._transcript.close(None)
@@ -445,7 +445,7 @@ class StoredTranscript:
                 self._hosted_session.log.add(type, data, run.turn.number)
 
     def _done(self, data: Mapping[str, Any]) -> None:
-        """The turn is done; or done once more, with all that was said, when the model went on in it."""
+        """The turn is done; or done once more, with all that was said, when the model continued in it."""
         turn = self._hosted_session.turns.get(str(data["inputId"]))
         if turn is None:
             return

@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from handrail.contract.server_requests import RequestStore, StoredTicket
 from handrail.server.host.session_openers import seal, unseal
-from handrail.server.keys import Key, KeyRing, from_ticket, to_ticket
+from handrail.server.key_ring import Key, KeyRing, from_ticket, to_ticket
 
 SECONDS = 30
 _LONGEST = 512

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from handrail.contract.errors import UsageError
-from handrail.stores.maintenance.access import SqliteAccess, StoreAccess
+from handrail.stores.maintenance.store_access import SqliteAccess, StoreAccess
 
 __all__ = ["StoreAccess", "open_access"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from handrail.stores.maintenance.access import StoreAccess
+from handrail.stores.maintenance.store_access import StoreAccess
 from handrail.stores.maintenance.tables import MIGRATION_TABLE, Table, declared_tables
 from handrail.stores.migrations import MIGRATIONS
 

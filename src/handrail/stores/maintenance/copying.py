@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from handrail.contract.errors import HandrailError, UsageError
-from handrail.stores.maintenance.access import Row, StoreAccess, refuse_living_owners
+from handrail.stores.maintenance.store_access import Row, StoreAccess, refuse_living_owners
 from handrail.stores.maintenance.tables import Table, declared_tables
 from handrail.stores.migrations import MIGRATIONS
 

@@ -12,7 +12,7 @@ import psycopg
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import StoreUnavailable
-from handrail.stores.maintenance.access import Row, StoreAccess
+from handrail.stores.maintenance.store_access import Row, StoreAccess
 from handrail.stores.maintenance.tables import Table
 from handrail.stores.postgres.connection import ServerAddress
 from handrail.stores.postgres.failures import first_line, unavailable

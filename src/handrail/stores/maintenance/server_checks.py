@@ -8,9 +8,9 @@ from contextlib import closing
 from dataclasses import replace
 
 from handrail.contract.errors import HandrailError
-from handrail.stores.maintenance.access import Row
 from handrail.stores.maintenance.checking import StoreFinding, version_finding
 from handrail.stores.maintenance.postgres_access import PostgresAccess
+from handrail.stores.maintenance.store_access import Row
 from handrail.stores.maintenance.tables import declared_tables
 from handrail.stores.migrations import MIGRATIONS
 

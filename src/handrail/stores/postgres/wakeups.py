@@ -25,7 +25,7 @@ from handrail.stores.postgres.failures import first_line
 _log = logging.getLogger("handrail.stores")
 _CHANNEL = "handrail"
 _MAX_PAYLOAD = 7_900
-_MAX_TOLD = 10_000
+_MAX_QUEUED = 10_000
 """As many topics wait for a server that is away; then the oldest is dropped, which is no more than a hint."""
 _MAX_PAUSE_SECONDS = 2.0
 _LOOK_SECONDS = 5.0
@@ -39,7 +39,7 @@ class Wakeups:
         """`listen` must have been done with each connection of `database`."""
         self._database = database
         self._title = title
-        self._told: deque[str] = deque(maxlen=_MAX_TOLD)
+        self._queued: deque[str] = deque(maxlen=_MAX_QUEUED)
         self._waiting: dict[str | None, list[asyncio.Future[None]]] = {}
         self._guard = threading.Lock()
         self._ends = threading.Event()
@@ -51,7 +51,7 @@ class Wakeups:
 
     def tell(self, topic: str) -> None:
         """Let all processes know, soon, that this has changed."""
-        self._told.append(topic)
+        self._queued.append(topic)
         self._ring()
 
     def changed(self, topic: str | None) -> asyncio.Future[None]:
@@ -86,7 +86,7 @@ class Wakeups:
                     self._wake_all()  # nobody knows what was missed
                 self._exchange(self._database.get().connection)
                 pause = 0.0
-            except Exception as error:  # noqa: BLE001 - whatever it is, the thread goes on: nobody else would hear or tell
+            except Exception as error:  # noqa: BLE001 - whatever it is, the thread continues: nobody else would hear or tell
                 self._database.close()
                 if not pause and not self._ends.is_set():
                     _log.warning("%s wakes nobody until it is back (%s)", self._title, first_line(error))
@@ -112,10 +112,10 @@ class Wakeups:
             self._wake({*topics, None})
 
     def _send(self, connection: psycopg.Connection[Any]) -> None:
-        while self._told:
-            payload = self._told.popleft()
-            while self._told and len(payload) + len(self._told[0]) < _MAX_PAYLOAD:
-                payload += "\n" + self._told.popleft()
+        while self._queued:
+            payload = self._queued.popleft()
+            while self._queued and len(payload) + len(self._queued[0]) < _MAX_PAYLOAD:
+                payload += "\n" + self._queued.popleft()
             connection.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, payload))
 
     def _wake_all(self) -> None:

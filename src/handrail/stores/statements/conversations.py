@@ -338,7 +338,7 @@ def _evict(tx: Transaction, where: str, values: Sequence[Any], limit: int) -> li
     old = dict(tx.db.execute(statement, (*values, limit)).fetchall())
     if not old:
         return []
-    # Whoever goes on with one of them meanwhile, in another process, keeps it.
+    # Whoever continues with one of them meanwhile, in another process, keeps it.
     deleted = tx.db.execute(
         """DELETE FROM conversation WHERE session_id IN (SELECT value FROM json_each(?)) AND updated_at <= ?
            RETURNING session_id""",

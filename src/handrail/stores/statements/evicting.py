@@ -3,7 +3,7 @@
 Room is given back a little at a time: calls in the order in which they ended, then sessions, then limits and blocks. How many
 rows are *looked at* is bounded, not how many are dropped: what has to stay for ever, such as the calls of sessions that nobody
 closed, would otherwise be walked over in every batch, while everybody else waits for the writer. So is how large the results are
-at which it looks: to give back the room of a long one takes as long as that of hundreds of short ones.
+at which it looks: freeing the space used by a long one takes as long as freeing that of hundreds of short ones.
 
 When a user is forgotten, what was said to tools and what they answered is wiped. That something ran, and what is unknown, stays.
 A session that was wiped has an empty token hash and another connection, so that no process writes back what it still has in

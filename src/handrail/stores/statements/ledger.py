@@ -80,7 +80,7 @@ def claim(tx: Transaction, claim: Claim) -> ClaimResult:
         return ClaimResult(verdict=ClaimVerdict.MISMATCH, row=row)
     abandoned = is_abandoned(tx, row)
     if claim.hold_id is not None and not _consumed_by(tx, claim.hold_id, claim.key):
-        # A dead owner had begun it without a person, who was asked when somebody wanted to go on with it. The grant is for
+        # A dead owner had begun it without a person, who was asked when somebody wanted to continue with it. The grant is for
         # that, or for what became known of it meanwhile; not for what others run.
         is_asked_about = abandoned or (row.state in SETTLED and row.args == claim.args)
         if not is_asked_about or _refused_by_grant(tx, claim) is not None:

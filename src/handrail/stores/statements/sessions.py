@@ -323,7 +323,7 @@ def shown_with(tx: Transaction, hold_id: str, token_hash: str) -> str | None:
     return found[0] if found is not None else None
 
 
-def outcome_told(tx: Transaction, hold_id: str, turn: int) -> None:
+def outcome_delivered(tx: Transaction, hold_id: str, turn: int) -> None:
     tx.db.execute("UPDATE hold SET told_turn = ? WHERE hold_id = ? AND told_turn IS NULL", (turn, hold_id))
 
 

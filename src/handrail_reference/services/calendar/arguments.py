@@ -25,7 +25,7 @@ _INVITATIONS = {
 }
 
 
-_TOLD = {
+_WHO_INVITES = {
     "service": "The calendar service tells the attendees",
     "mail": "The attendees are told by mail",
     "none": "The attendees are not told",
@@ -129,7 +129,7 @@ def arrangements_text(found: Arrangements, *, with_meeting: bool = True) -> str:
     """Which meeting it will be, and who tells the attendees."""
     if with_meeting:
         return f"{_MEETINGS[found.meeting_provider]}; {_INVITATIONS[found.invitations]}."
-    return f"{_TOLD[found.invitations]}."
+    return f"{_WHO_INVITES[found.invitations]}."
 
 
 def range_text(start: datetime, end: datetime, zone: tzinfo) -> str:

@@ -199,7 +199,7 @@ class BookingCalendar(ABC):
         after = replace(after, invitations=by, invited=after.attendees if by == "service" else ())
         if by != "mail":
             return after
-        return await self._told_of_change(after, key, again=again)
+        return await self._notify_attendees(after, key, again=again)
 
     async def cancel(
         self, event_id: str, *, key: str, etag: str | None = None, message: str = "", caller: Caller = NOBODY
@@ -253,7 +253,7 @@ class BookingCalendar(ABC):
             return event
         if event.cancelled:
             return await self._notified(event, "CANCEL", event.attendees, message, again=True)
-        return await self._told_of_change(event, key, again=True)
+        return await self._notify_attendees(event, key, again=True)
 
     async def settle_cancellation(
         self, event_id: str, *, key: str, message: str = "", caller: Caller = NOBODY
@@ -337,7 +337,7 @@ class BookingCalendar(ABC):
             what = "It is not known whether the attendees were" if again else "The attendees were not"
             return replace(event, warnings=(*event.warnings, f"{what} told by mail: {error}"))
 
-    async def _told_of_change(self, event: BookedEvent, key: str, *, again: bool) -> BookedEvent:
+    async def _notify_attendees(self, event: BookedEvent, key: str, *, again: bool) -> BookedEvent:
         """The change is mailed to the attendees, and its end to whom this call has uninvited."""
         gone = (one for mark, one in event.uninvited if mark == mark_of(key) and one not in event.attendees)
         event = await self._notified(event, "REQUEST", event.attendees, again=again)

@@ -40,6 +40,8 @@ from handrail_reference.services.calendar.event_text import (
     record_of,
 )
 from handrail_reference.services.calendar.failures import BadFile
+from handrail_reference.services.calendar.file_export import PRODUCT
+from handrail_reference.services.calendar.file_import import read_file, whole_events
 from handrail_reference.services.calendar.items import Happening
 from handrail_reference.services.calendar.moments import instant_of
 from handrail_reference.services.calendar.port import (
@@ -54,7 +56,6 @@ from handrail_reference.services.calendar.port import (
     InvitationSender,
     OutcomeUnknown,
 )
-from handrail_reference.services.calendar.reading import read_file, whole_events
 from handrail_reference.services.calendar.remote import (
     MAX_HAPPENINGS,
     Maybe,
@@ -69,7 +70,6 @@ from handrail_reference.services.calendar.remote import (
     wrong_tenant,
 )
 from handrail_reference.services.calendar.series import Series
-from handrail_reference.services.calendar.writing import PRODUCT
 from handrail_reference.services.invitations import InvitationPort
 from handrail_reference.services.meetings import Meeting, MeetingPort
 

@@ -11,6 +11,8 @@ from typing import Any
 from handrail.errors import UsageError
 from handrail_reference.services.calendar.components import Component
 from handrail_reference.services.calendar.embedded import EmbeddedCalendar
+from handrail_reference.services.calendar.file_export import to_file
+from handrail_reference.services.calendar.file_import import FileProblem, Reading, whole_events
 from handrail_reference.services.calendar.items import (
     calendar_id,
     made_calendar,
@@ -18,8 +20,6 @@ from handrail_reference.services.calendar.items import (
     readable_components,
     touch_series,
 )
-from handrail_reference.services.calendar.reading import FileProblem, Reading, whole_events
-from handrail_reference.services.calendar.writing import to_file
 
 Progress = Callable[[int, int], None]
 

@@ -25,7 +25,7 @@ from handrail_reference.services.calendar.moments import LAST_YEAR, Moment, midn
 from handrail_reference.services.calendar.rules import read_rule
 
 MAX_ZONES = 64
-"""So many zones of its own may a file define and use."""
+"""How many zones of its own a file may define and use."""
 _MAX_OFFSETS = 500
 _MAX_CHANGES = 3_000
 _MAX_CHARACTERS = 64 * 1024

@@ -50,7 +50,7 @@ class PinnedFile:
         return bytes(data)
 
     def fill(self, target: memoryview) -> None:
-        """The next bytes, as many as the target takes. Other threads go on meanwhile, between the pieces and in them."""
+        """The next bytes, as many as the target takes. Other threads continue meanwhile, between the pieces and in them."""
         while target:
             count = self._source.readinto(target[:_PIECE_BYTES])
             if not count:
@@ -78,15 +78,15 @@ def open_pinned(model: EmbeddingModel, folder: Path, name: str) -> Iterator[Pinn
             if size != file.size:
                 raise ConfigError(f'"{path}" is {size} bytes long, not {file.size}; {mend} to replace it.')
             pinned = PinnedFile(source, size)
-            stumbled: Exception | None = None
+            failed: Exception | None = None
             try:
                 yield pinned
             except Exception as error:  # noqa: BLE001 - damaged bytes may mean anything; whether they are, the hash tells
-                stumbled = error
+                failed = error
             if pinned.finish() != file.sha256:
                 raise ConfigError(f'"{path}" is damaged: it does not have its published hash; {mend} to replace it.')
-            if stumbled is not None:
-                raise stumbled
+            if failed is not None:
+                raise failed
     except FileNotFoundError:
         raise ConfigError(f'The model "{model.name}" is not installed in "{folder.parent}"; {mend}.') from None
     except OSError as error:

@@ -50,7 +50,7 @@ class WordPiece:
         return tokens
 
     def _pieces(self, word: str) -> list[int]:
-        """The longest piece that the word begins with, then the longest that goes on from there; all of it is known, or none."""
+        """The longest piece that the word begins with, then the longest that follows; all of it is known, or none."""
         if len(word) > _LONGEST_WORD:
             return [self._unknown]
         pieces: list[int] = []

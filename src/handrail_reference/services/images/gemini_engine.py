@@ -9,7 +9,13 @@ from typing import Any
 from handrail import trace_headers
 from handrail.errors import ToolError, missing_extra
 from handrail_reference.services.images.card import Size
-from handrail_reference.services.images.engine import Drawing, already_paid, as_png, failed_request, refused_prompt
+from handrail_reference.services.images.image_engine import (
+    Drawing,
+    already_paid,
+    as_png,
+    failed_request,
+    refused_prompt,
+)
 
 RATIOS: dict[Size, str] = {"square": "1:1", "portrait": "2:3", "landscape": "3:2"}
 _REFUSED = (

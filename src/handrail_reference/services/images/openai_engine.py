@@ -10,7 +10,7 @@ from typing import Any
 from handrail import trace_headers
 from handrail.errors import missing_extra
 from handrail_reference.services.images.card import Size
-from handrail_reference.services.images.engine import Drawing, as_png, failed_request, refused_prompt
+from handrail_reference.services.images.image_engine import Drawing, as_png, failed_request, refused_prompt
 
 SIZES: dict[Size, str] = {"square": "1024x1024", "portrait": "1024x1536", "landscape": "1536x1024"}
 _REFUSED = ("moderation_blocked", "content_policy_violation")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from handrail.errors import ConfigError, ErrorType, ToolError
 from handrail_reference.services.images.card import ENGINE, SIZES, Size
-from handrail_reference.services.images.engine import PLACEHOLDER, ImageEngine, PlaceholderEngine, already_paid
 from handrail_reference.services.images.folder import ImageFolder
+from handrail_reference.services.images.image_engine import PLACEHOLDER, ImageEngine, PlaceholderEngine, already_paid
 from handrail_reference.services.images.lettering import Lettering
 
 _LOG = logging.getLogger("handrail.images")

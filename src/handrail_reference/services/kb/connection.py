@@ -29,7 +29,7 @@ class ComputeTurn:
         self._is_mine = False
 
     def take(self) -> None:
-        """Wait for it, and go on without it after a while."""
+        """Wait for it, and continue without it after a while."""
         self._is_mine = self._lock.acquire(timeout=_TURN_SECONDS)
 
     def give(self) -> None:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from handrail_reference.services.kb.connection import Groups, Indexed, Reach, Scored, TextPart
 from handrail_reference.services.kb.pieces import Piece, lead_of
+from handrail_reference.services.kb.query_words import prepared
 from handrail_reference.services.kb.record import KnowledgeRecord
-from handrail_reference.services.kb.words import prepared
 
 if TYPE_CHECKING:
     from handrail_reference.services.kb.database import SqliteKnowledge
 
 
-class _Table(NamedTuple):
+class _FtsTable(NamedTuple):
     """One of the two indexes: the columns that a query reaches, their weights, and the way to the record."""
 
     name: str
@@ -30,7 +30,7 @@ class _Table(NamedTuple):
 
 
 _TABLES = {
-    TextPart.HEADS: _Table(
+    TextPart.HEADS: _FtsTable(
         "head_words",
         "{title tags lead}",
         "0.0, 2.0, 1.0, 1.0",
@@ -38,7 +38,7 @@ _TABLES = {
         "head_words.rowid",
         "SELECT value FROM json_each(?)",
     ),
-    TextPart.PIECES: _Table(
+    TextPart.PIECES: _FtsTable(
         "piece_words",
         "body",
         "0.0, 1.0",
@@ -121,7 +121,7 @@ class Fts5Index:
         for part in TextPart:
             self._db.execute(f"INSERT INTO {part.value} ({part.value}) VALUES (?)", (command,))
 
-    def _count(self, table: _Table, query: str, max_rows: int) -> int:
+    def _count(self, table: _FtsTable, query: str, max_rows: int) -> int:
         sql = f"SELECT count(*) FROM (SELECT 1 FROM {table.name} WHERE {table.name} MATCH ? LIMIT ?)"
         return self._db.remembered(
             (table.name, query, max_rows), lambda: int(self._db.execute(sql, (query, max_rows)).fetchone()[0])
@@ -145,7 +145,7 @@ class Fts5Index:
         return [(row[0], row[1], -row[2]) for row in self._db.execute(sql, (*reach.scopes, *values, query, *keys))]
 
 
-def _query(table: _Table, scopes: str, groups: Groups) -> str:
+def _query(table: _FtsTable, scopes: str, groups: Groups) -> str:
     words = " AND ".join(f"{table.columns} : ({' OR '.join(group)})" for group in groups)
     return f"({scopes}) AND {words}" if scopes else words
 

@@ -1,4 +1,4 @@
-"""Import: files → records → the base, in batches that are whole or not there. Run again, it goes on where it was stopped,
+"""Import: files → records → the base, in batches that are whole or not there. Run again, it continues where it was stopped,
 because what is stored already costs one look. Vectors are made afterwards, for every piece that has none.
 """
 
@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from handrail_reference.services.kb import writing
+from handrail_reference.services.kb import record_writes
 from handrail_reference.services.kb.connection import KnowledgeConnection
 from handrail_reference.services.kb.files import FileEntry, Source, read_source
 from handrail_reference.services.kb.pausing import unhurried
 from handrail_reference.services.kb.record import KnowledgeRecord
+from handrail_reference.services.kb.record_writes import Tally
 from handrail_reference.services.kb.threads import KnowledgeThreads
-from handrail_reference.services.kb.writing import Tally
 
 if TYPE_CHECKING:
     from handrail_reference.services.embeddings.port import Embedder
@@ -57,7 +57,7 @@ def import_sources(
         if outcome.problems:
             outcome.refused = True
             return outcome
-    database.write_now(writing.keep_index_current)
+    database.write_now(record_writes.keep_index_current)
     for batch in _batches(_good(_entries(sources, passed, defaults, tell), outcome, on_problem)):
         _store(database, batch, outcome.tally)
     if outcome.tally.touched >= _WORTH_OPTIMIZING:
@@ -71,7 +71,7 @@ def embed_missing(
     """Make the vectors that are missing in the embedder's space, a batch at a time; how many were made."""
     from handrail_reference.services.kb.vectors import packed  # noqa: PLC0415 - numpy only with embeddings
 
-    space = database.write_now(lambda db: writing.space_id(db, embedder.name, embedder.dimensions))
+    space = database.write_now(lambda db: record_writes.space_id(db, embedder.name, embedder.dimensions))
     total = database.read_now(lambda db: missing_vectors(db, embedder.name))
     done, after = 0, 0
     while True:
@@ -109,7 +109,7 @@ def _without_vectors(db: KnowledgeConnection, space: int, after: int, batch: int
 
 def _store(database: KnowledgeThreads, batch: Sequence[KnowledgeRecord], tally: Tally) -> None:
     added = Tally(scopes=dict(tally.scopes))
-    database.write_now(lambda db: writing.put_records(db, batch, added))
+    database.write_now(lambda db: record_writes.put_records(db, batch, added))
     # Counted when the batch is there: a batch that failed was not.
     tally.added += added.added
     tally.changed += added.changed

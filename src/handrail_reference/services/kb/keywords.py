@@ -18,7 +18,7 @@ from handrail_reference.services.kb.port import Filter
 HEAD_SHARE = 0.8
 CANDIDATES = 200
 ROW_BUDGET = 1_500
-"""So many rows are ranked for a query at most, in each of the two indexes, and as many again for its common words."""
+"""The largest number of rows that are ranked for a query, in each of the two indexes, and as many again for its common words."""
 SMALL_BASE = 5_000
 """With no more pieces than this, every row that has any of the words is ranked."""
 _TOO_COMMON = 0.25

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from handrail_reference.services.kb.keywords import WordHits
-from handrail_reference.services.kb.words import plain_words, query_terms
+from handrail_reference.services.kb.query_words import plain_words, query_terms
 
 CANDIDATES = 100
 MEANING_SHARE = 0.55

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from handrail_reference.services.kb import reading, starter
+from handrail_reference.services.kb import record_queries, starter
 from handrail_reference.services.kb.access import Access, access_by
 from handrail_reference.services.kb.connection import KnowledgeConnection
 from handrail_reference.services.kb.database import KnowledgeDatabase
@@ -21,11 +21,11 @@ from handrail_reference.services.kb.keywords import search_words
 from handrail_reference.services.kb.meaning import Meaning
 from handrail_reference.services.kb.pieces import snippet_of
 from handrail_reference.services.kb.port import Evidence, Filter, KbUnavailable, NamespaceRefused
+from handrail_reference.services.kb.query_words import INDEX_VERSION, asks_for_all, name_terms, plain_words, query_terms
 from handrail_reference.services.kb.ranking import TITLES_LOOKED_AT, Ranked, ranked, with_titles
 from handrail_reference.services.kb.record import KnowledgeRecord, is_link, one_form
+from handrail_reference.services.kb.record_writes import forget_owner, keep_index_current
 from handrail_reference.services.kb.threads import KnowledgeThreads
-from handrail_reference.services.kb.words import INDEX_VERSION, asks_for_all, name_terms, plain_words, query_terms
-from handrail_reference.services.kb.writing import forget_owner, keep_index_current
 
 if TYPE_CHECKING:
     from handrail_reference.services.embeddings.port import Embedder
@@ -92,8 +92,8 @@ class KnowledgeBase:
 
         def look(db: KnowledgeConnection) -> dict[str, KnowledgeRecord]:
             self.open_now(db)
-            scopes = reading.readable_scopes(db, tenant, namespaces, user)
-            found = reading.records_by_id(db, scopes, list(asked.values()))
+            scopes = record_queries.readable_scopes(db, tenant, namespaces, user)
+            found = record_queries.records_by_id(db, scopes, list(asked.values()))
             return {one: found[known] for one, known in asked.items() if known in found}
 
         return await self.database.read(look)
@@ -106,8 +106,8 @@ class KnowledgeBase:
         namespaces = [namespace] if namespace in self._access(user or None, tenant) else []
 
         def look(db: KnowledgeConnection) -> list[str]:
-            scopes = reading.readable_scopes(db, tenant, namespaces, user)
-            return reading.nearest_ids(db, scopes, asked, limit)
+            scopes = record_queries.readable_scopes(db, tenant, namespaces, user)
+            return record_queries.nearest_ids(db, scopes, asked, limit)
 
         return await self.database.read(look)
 
@@ -119,11 +119,11 @@ class KnowledgeBase:
 
         def look(db: KnowledgeConnection) -> list[tuple[KnowledgeRecord, str]]:
             self.open_now(db)
-            scopes = reading.readable_scopes(db, tenant, namespaces, user)
+            scopes = record_queries.readable_scopes(db, tenant, namespaces, user)
             if id is not None:
-                records = reading.records_with_ids(db, scopes, [one_form(id)] if id.isprintable() else [])
+                records = record_queries.records_with_ids(db, scopes, [one_form(id)] if id.isprintable() else [])
             else:
-                records = _named(reading.records_named(db, scopes, name_terms(name or "")), name or "")
+                records = _named(record_queries.records_named(db, scopes, name_terms(name or "")), name or "")
             return [(record, link) for record in records if (link := _link_of(record))][:MAX_LINKS]
 
         return await self.database.read(look)
@@ -249,7 +249,7 @@ class KnowledgeBase:
             index = self._follow(db)
             asked = self.meaning.ask(query) if index is not None else None  # made while the words are looked for
             with db.snapshot():
-                scopes = reading.readable_scopes(db, tenant, namespaces, user)
+                scopes = record_queries.readable_scopes(db, tenant, namespaces, user)
                 if wanted.type is not None and asks_for_all(query, wanted.type):
                     return _evidence(db, _all_of_type(db, scopes, wanted, limit), query)
                 words = search_words(db, query_terms(query), scopes, wanted, limit)
@@ -261,7 +261,7 @@ class KnowledgeBase:
                     best = ranked(words, close.scores, close.cosines, close.pieces, limit + TITLES_LOOKED_AT)
                 else:
                     best = ranked(words, {}, {}, {}, limit + TITLES_LOOKED_AT)
-                titles = reading.titles_by_key(db, [one.key for one in best])
+                titles = record_queries.titles_by_key(db, [one.key for one in best])
                 return _evidence(db, with_titles(best, titles, query, limit), query)
 
         return look
@@ -272,7 +272,7 @@ class KnowledgeBase:
 
 
 def _evidence(db: KnowledgeConnection, best: Sequence[Ranked], query: str) -> list[Evidence]:
-    records = reading.records_by_key(db, [one.key for one in best])
+    records = record_queries.records_by_key(db, [one.key for one in best])
     pieces = {
         row[0]: (row[1], row[2])
         for row in db.execute(
@@ -293,7 +293,7 @@ def _evidence(db: KnowledgeConnection, best: Sequence[Ranked], query: str) -> li
 def _all_of_type(db: KnowledgeConnection, scopes: Sequence[int], wanted: Filter, limit: int) -> list[Ranked]:
     """The records that fit the filter, by title: the words of the query say no more than the filter does."""
     keys = keys_of(db, scopes, wanted)[:_MAX_LISTED]
-    titles = reading.titles_by_key(db, keys) if keys else {}
+    titles = record_queries.titles_by_key(db, keys) if keys else {}
     listed = sorted(titles, key=lambda key: (titles[key].casefold(), key))[:limit]
     return [Ranked(key, 1.0, None) for key in listed]
 

@@ -17,8 +17,8 @@ import orjson
 import handrail_reference
 from handrail_reference.services.kb.connection import KnowledgeConnection
 from handrail_reference.services.kb.record import KnowledgeRecord, make_record
+from handrail_reference.services.kb.record_writes import Tally, get_fact, put_records, remove_records, set_fact
 from handrail_reference.services.kb.starter_answers import ANSWERS, in_sentences
-from handrail_reference.services.kb.writing import Tally, get_fact, put_records, remove_records, set_fact
 
 SOURCE = "handrail"
 _FACT = "starter"

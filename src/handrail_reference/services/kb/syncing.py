@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from handrail.errors import UsageError
-from handrail_reference.services.kb import writing
+from handrail_reference.services.kb import record_writes
 from handrail_reference.services.kb.files import FileEntry, Source, find_sources, read_source
 from handrail_reference.services.kb.record import KnowledgeRecord
 
@@ -193,7 +193,7 @@ def _claim(database: Any, origin: Origin, *, moved: bool, dry_run: bool) -> None
 
     def claim(db: Any) -> bool:
         """Whether it has to be written."""
-        known = writing.get_fact(db, fact)
+        known = record_writes.get_fact(db, fact)
         if known not in (None, origin.place) and not moved:
             raise UsageError(
                 f'The name "{origin.name}" belongs to "{known}", and this is "{origin.place}"; give this one another name by '
@@ -203,7 +203,7 @@ def _claim(database: Any, origin: Origin, *, moved: bool, dry_run: bool) -> None
 
     def write(db: Any) -> None:
         if claim(db):
-            writing.set_fact(db, fact, origin.place)
+            record_writes.set_fact(db, fact, origin.place)
 
     if database.read_now(claim) and not dry_run:
         database.write_now(write)
@@ -265,14 +265,14 @@ def _record_at(db: Any, scope: _Scope) -> _SyncedRecord | None:
 
 def _write(database: Any, new: list[KnowledgeRecord], gone: list[Any]) -> None:
     if new or gone:
-        database.write_now(writing.keep_index_current)
-    tally = writing.Tally()
+        database.write_now(record_writes.keep_index_current)
+    tally = record_writes.Tally()
     for start in range(0, len(new), BATCH):
         batch = new[start : start + BATCH]
-        database.write_now(lambda db, batch=batch: writing.put_records(db, batch, tally))
+        database.write_now(lambda db, batch=batch: record_writes.put_records(db, batch, tally))
     for start in range(0, len(gone), BATCH):
         keys = gone[start : start + BATCH]
-        database.write_now(lambda db, keys=keys: writing.remove_records(db, keys))
+        database.write_now(lambda db, keys=keys: record_writes.remove_records(db, keys))
 
 
 def checked_name(name: str) -> str:

@@ -64,7 +64,7 @@ class VectorIndex:
         self.space = space
         self.dimensions = dimensions
         self._lock = threading.Lock()
-        self._rows = _Rows(dimensions)
+        self._rows = _VectorRows(dimensions)
         self._vector = 0
         self._dropped = 0
 
@@ -83,7 +83,7 @@ class VectorIndex:
         with self._lock:
             known = self._dropped == 0 or self._is_still_listed(db)
             if not known or self._rows.dead > len(self) // 3 + _LEAST_CAPACITY:
-                self._rows, self._vector, self._dropped = _Rows(self.dimensions), 0, 0
+                self._rows, self._vector, self._dropped = _VectorRows(self.dimensions), 0, 0
             self._drop(db)
             self._add(db)
 
@@ -114,7 +114,9 @@ class VectorIndex:
         )
 
     @staticmethod
-    def _best_pieces(rows: _Rows, owner: NDArray[np.int32], cosines: Floats, slots: NDArray[np.intp]) -> list[int]:
+    def _best_pieces(
+        rows: _VectorRows, owner: NDArray[np.int32], cosines: Floats, slots: NDArray[np.intp]
+    ) -> list[int]:
         """Of each of these records the closest piece; the first of equals."""
         wanted = np.zeros(rows.records, dtype=np.bool_)
         wanted[slots] = True
@@ -126,7 +128,7 @@ class VectorIndex:
 
     @staticmethod
     def _allowed(
-        db: KnowledgeConnection, rows: _Rows, records: int, scopes: Sequence[int], wanted: Filter
+        db: KnowledgeConnection, rows: _VectorRows, records: int, scopes: Sequence[int], wanted: Filter
     ) -> NDArray[np.bool_]:
         allowed: NDArray[np.bool_] = rows.alive[:records] & np.isin(rows.scope[:records], list(scopes))
         if wanted:
@@ -162,7 +164,7 @@ class VectorIndex:
             self._vector = found[-1][0]
 
 
-class _Rows:
+class _VectorRows:
     """Vectors by row, records by slot. It only grows; what is gone is marked dead and forgotten when it is made anew.
 
     All of it is arrays, and dicts of plain numbers: a list for each record would be walked by every full garbage collection,

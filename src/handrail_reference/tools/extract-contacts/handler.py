@@ -18,7 +18,7 @@ _MAX_CONTACTS = 200
 Found = TypeVar("Found", bound=TextSpan)
 
 
-# A plain function: a long text takes tens of milliseconds of pure computing, during which nothing else could go on.
+# A plain function: a long text takes tens of milliseconds of pure computing, during which nothing else could continue.
 def execute(args: Mapping[str, Any], ctx: object) -> dict[str, Any]:
     """Everything that was found, kind by kind, in the order of the text. A contact that stands twice is found twice."""
     text = args["text"]

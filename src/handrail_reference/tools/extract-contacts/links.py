@@ -1,6 +1,6 @@
 """Finds web addresses: those with a scheme, and those that start with `www.`.
 
-Each character is looked at once: a start is searched for, then followed to its end, and the search goes on from there.
+Each character is looked at once: a start is searched for, then followed to its end, and the search continues from there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def find(text: str) -> Iterator[TextSpan]:
 
 
 def _stop(text: str, start: int, host: int) -> int:
-    """Where the address can go on no further. Brackets belong to it as long as they are balanced within it."""
+    """Where the address can continue no further. Brackets belong to it as long as they are balanced within it."""
     quoted = start > 0 and text[start - 1] == "'"
     open_brackets: list[str] = []
     in_host = True

@@ -41,7 +41,7 @@ def is_mark(character: str) -> bool:
 def is_unspaced(character: str) -> bool:
     """Of a script that sets no space beside a foreign word: Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese.
 
-    There, an address may follow its sentence directly, and the sentence may go on directly after the address.
+    There, an address may follow its sentence directly, and the sentence may continue directly after the address.
     """
     return character >= "\u0e00" and (
         character <= "\u0eff"

@@ -10,8 +10,8 @@ from typing import Any
 from handrail import ErrorType, ToolError
 from handrail.errors import HandrailError
 from handrail_reference.services.kb.port import Evidence, Filter, KbTooSlow, KbUnavailable, NamespaceRefused
+from handrail_reference.services.kb.query_words import asks_for_all
 from handrail_reference.services.kb.shown import MAX_SHOWN, with_texts, within_room
-from handrail_reference.services.kb.words import asks_for_all
 
 _SECONDS = {"voice": 1.5, "text": 4.0}
 _MAX_IN_VOICE = 3

@@ -174,7 +174,7 @@ class ConversationReducer:
             happened.SessionResumed: self._session_resumed,
             happened.UserTextSending: self._user_text_sending,
             happened.TurnStored: self._turn_stored,
-            happened.ModelToldLate: self._model_told_late,
+            happened.ModelToldLate: self._late_outcome_delivered,
             happened.CallSlow: self._call_slow,
             happened.CallsEnded: lambda event: self.calls.ended(event.batch, event.answers, self._effects.now),
             happened.CallsReported: lambda _: self._calls_reported(),
@@ -543,10 +543,10 @@ class ConversationReducer:
             self._conversation.add(HostMessage(words))
         # Known to the conversation, but not to this model: the call was made before it began to listen.
         self._effects.append(TellModelLate(words, silent, confirmation))
-        self._unacknowledged.mark_told_late(told.get("callId"), self._turn_number())
+        self._unacknowledged.mark_late_delivered(told.get("callId"), self._turn_number())
         self._calls_reported()
 
-    def _model_told_late(self, event: happened.ModelToldLate) -> None:
+    def _late_outcome_delivered(self, event: happened.ModelToldLate) -> None:
         self._awaits_late_answer = self._awaits_late_answer or not event.silent
 
     def _turn_number(self) -> int:

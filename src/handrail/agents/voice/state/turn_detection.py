@@ -81,7 +81,7 @@ class VoiceSpan:
     """How long it was loud."""
     energy: float = 0.0
     resumed_at: float | None = None
-    """When it went on after a break, the last time."""
+    """When it continued after a break, the last time."""
 
 
 class VoiceActivity:

@@ -201,7 +201,7 @@ class GeminiLiveTransport:
         """The connection is gone. What was said on it is kept; its open calls are answered in words later."""
         self._write_down_user()
         self._write_down_model(owed=None)
-        # With calls open, the model is asked to go on by their answers.
+        # With calls open, the model is asked to continue by their answers.
         owed = (self._said.owed or self._is_generating) and not self._open
         # In a turn it may be a late piece of what the turn answers. Taken for a new input, it would make a call that is issued
         # again on the next connection a new one.

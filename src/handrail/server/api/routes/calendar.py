@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from handrail.contract.errors import ToolError
 from handrail.server.api.http import ApiRequest, HttpProblem, answer
-from handrail.server.keys import Key
+from handrail.server.key_ring import Key
 
 _TENANT = ""
 """Sessions of the server belong to no tenant, and so do the calendars that their users share."""

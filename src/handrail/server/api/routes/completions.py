@@ -182,7 +182,7 @@ async def _finished(
     finally:
         leaving.cancel()
     if run.cut:
-        # In a session of the client's own the turn is gone on with after the start. One made for the request is not found again.
+        # In a session of the client's own the turn continues after the start. One made for the request is not found again.
         own = "x-handrail-session" in request.headers
         again = not cancels if own else not run.may_have_written(hosted.session)
         raise HttpProblem(503, "The server restarts; ask again in a moment.", retry_after=2, again=again)

@@ -16,10 +16,10 @@ from handrail.runtime.known_calls import call_id_of
 from handrail.runtime.session import Session
 from handrail.server.api.http import ApiRequest, HttpProblem, answer, hosted_session_of, read_object, text_of
 from handrail.server.host.refusals import RefusalReason, SessionRefused
-from handrail.server.keys import TOKEN, UNKNOWN_CLIENT
+from handrail.server.key_ring import TOKEN, UNKNOWN_CLIENT
 
-_TOLD = 20
-"""So many notes on the progress of a call are told, the newest."""
+_MAX_NOTES = 20
+"""How many notes on the progress of a call are shown: the newest."""
 
 
 async def show(request: ApiRequest) -> Response:
@@ -39,7 +39,7 @@ async def progress(request: ApiRequest) -> Response:
     runs = hold.state is HoldState.CONSUMED and row is not None and row.state is LedgerState.RUNNING
     events = (event for event in session.events_queue.waiting() if isinstance(event, Progress))
     told = [event.text for event in events if event.call_id == call_id_of(hold)]
-    return answer({"running": runs, "told": told[-_TOLD:] if runs else []})
+    return answer({"running": runs, "told": told[-_MAX_NOTES:] if runs else []})
 
 
 async def approve(request: ApiRequest) -> Response:

@@ -112,7 +112,7 @@ async def open_confirmations(runtime: Runtime, session: Session, *, tokens: bool
 
 
 async def approved_confirmations(runtime: Runtime, session_id: str) -> list[dict[str, Any]]:
-    """The requests that were approved and whose calls have not ended: a page that comes back goes on waiting for them."""
+    """The requests that were approved and whose calls have not ended: a page that comes back continues waiting for them."""
     found = []
     for hold in await runtime.store.holds(session_id, (HoldState.APPROVED, HoldState.CONSUMED)):
         row = await runtime.store.ledger_row(hold.ledger_key) if hold.state is HoldState.CONSUMED else None
@@ -220,7 +220,7 @@ async def cancel(request: ApiRequest) -> Response:
 
 
 async def take_newest_tools(request: ApiRequest) -> Response:
-    """Go on with the tools as they are now, where they were built again since the session was opened."""
+    """Continue with the tools as they are now, where they were built again since the session was opened."""
     hosted = await hosted_session_of(request)
     return answer({"version": await request.context.sessions.take_newest_tools(hosted)})
 

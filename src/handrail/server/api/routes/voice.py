@@ -21,7 +21,7 @@ from handrail.server.api.http import (
 from handrail.server.host.refusals import restarting, trying
 from handrail.server.voice.asyncapi import document
 from handrail.server.voice.client_socket import ClientSocket, pipe_of
-from handrail.server.voice.messages import PROTOCOL
+from handrail.server.voice.voice_protocol import PROTOCOL
 
 
 async def give_ticket(request: ApiRequest) -> Response:

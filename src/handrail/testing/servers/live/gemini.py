@@ -20,7 +20,7 @@ from websockets.http11 import Request
 
 from handrail.contract.errors import UsageError
 from handrail.testing.servers.live.script import FLOOD, Ask, Depart, Fault, Say, Step, Turn, Words
-from handrail.testing.servers.live.server import LiveServer, Talk
+from handrail.testing.servers.live.server import LiveConversation, LiveServer
 from handrail.testing.servers.live.sound import spoken
 from handrail.testing.servers.script import ScriptedCall
 
@@ -59,8 +59,8 @@ class GeminiLiveServer(LiveServer):
     def key_of(self, request: Request) -> str:
         return request.headers.get("x-goog-api-key", "")
 
-    def new_talk(self, socket: ServerConnection) -> GeminiTalk:
-        return GeminiTalk(self, socket)
+    def new_conversation(self, socket: ServerConnection) -> GeminiConversation:
+        return GeminiConversation(self, socket)
 
 
 @cache
@@ -80,7 +80,7 @@ def _contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return server, client
 
 
-class GeminiTalk(Talk):
+class GeminiConversation(LiveConversation):
     server: GeminiLiveServer
 
     def __init__(self, server: GeminiLiveServer, socket: ServerConnection) -> None:
@@ -148,9 +148,9 @@ class GeminiTalk(Talk):
         if handle is not None and handle not in self.server.handles:
             await self.socket.close(1008, "BidiGenerateContent session not found")
             return
-        await self.send({"setupComplete": {"sessionId": f"session-{len(self.server.talks)}"}})
+        await self.send({"setupComplete": {"sessionId": f"session-{len(self.server.conversations)}"}})
         step = self.server.progress.current
-        if isinstance(step, Ask) and step.fault == "reissue" and len(self.server.talks) > 1:
+        if isinstance(step, Ask) and step.fault == "reissue" and len(self.server.conversations) > 1:
             self.play()
 
     async def _realtime(self, body: dict[str, Any]) -> None:
@@ -176,7 +176,7 @@ class GeminiTalk(Talk):
             await self._barge_in()
             await self._user_input(None)
         elif isinstance(step, Ask) and self.is_recent:
-            self._told_outcome(step, text)
+            self._take_outcome(step, text)
             self.play()
         elif not self.is_playing and self.server.progress.current is None and self.server.reacts(text):
             self.play()
@@ -192,7 +192,7 @@ class GeminiTalk(Talk):
         else:
             await self._turns(body)
 
-    def _told_outcome(self, step: Ask, said: str) -> None:
+    def _take_outcome(self, step: Ask, said: str) -> None:
         """A call that was made on another connection is answered in words."""
         if not all(_tells_of(said, call) for call in step.calls) or "Note of the host" not in said:
             return
@@ -210,7 +210,7 @@ class GeminiTalk(Talk):
         complete = body.get("turnComplete", body.get("turn_complete"))
         if isinstance(step, Ask):
             # Where the words are not about its call, the model, which has forgotten it, asks again.
-            self._told_outcome(step, said)
+            self._take_outcome(step, said)
             if complete:
                 self.play()
         elif complete and step is not None:

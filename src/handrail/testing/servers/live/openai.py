@@ -11,7 +11,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request
 
 from handrail.testing.servers.live.script import FLOOD, Ask, Fault, Say, Step, Words
-from handrail.testing.servers.live.server import LiveServer, ScriptWaiting, Talk
+from handrail.testing.servers.live.server import LiveConversation, LiveServer, ScriptWaiting
 from handrail.testing.servers.live.sound import spoken
 
 _BETA = frozenset({"modalities", "input_audio_format", "output_audio_format", "voice", "turn_detection", "temperature"})
@@ -25,11 +25,11 @@ class OpenAIRealtimeServer(LiveServer):
     def key_of(self, request: Request) -> str:
         return request.headers.get("Authorization", "").removeprefix("Bearer ")
 
-    def new_talk(self, socket: ServerConnection) -> RealtimeTalk:
-        return RealtimeTalk(self, socket)
+    def new_conversation(self, socket: ServerConnection) -> RealtimeConversation:
+        return RealtimeConversation(self, socket)
 
 
-class RealtimeTalk(Talk):
+class RealtimeConversation(LiveConversation):
     server: OpenAIRealtimeServer
 
     def __init__(self, server: LiveServer, socket: ServerConnection) -> None:
@@ -102,7 +102,7 @@ class RealtimeTalk(Talk):
             return
         self._is_set_up = True
         step = self.server.progress.current
-        if isinstance(step, Ask) and step.fault == "reissue" and len(self.server.talks) > 1:
+        if isinstance(step, Ask) and step.fault == "reissue" and len(self.server.conversations) > 1:
             self.play()
 
     async def _append(self, message: dict[str, Any]) -> None:
@@ -181,7 +181,7 @@ class RealtimeTalk(Talk):
         )
 
     async def _create(self, message: dict[str, Any]) -> None:
-        """Go on: with the step that waited for outputs, with the next turn after a typed message, or with nothing."""
+        """Continue: with the step that waited for outputs, with the next turn after a typed message, or with nothing."""
         if self.active is not None:
             await self._complain(message, "conversation_already_has_active_response", "A response is already active.")
             return

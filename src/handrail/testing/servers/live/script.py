@@ -80,7 +80,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """Go on with the steps that `choose` gives, by the names of the tools that are declared and by the envelopes so far."""
+    """Continue with the steps that `choose` gives, by the names of the tools that are declared and by the envelopes so far."""
 
     choose: Callable[[Sequence[str], Sequence[Outcome]], Sequence[Step]]
 
@@ -98,7 +98,7 @@ class Turn:
 
 @dataclass(slots=True)
 class ScriptProgress:
-    """Where in the script a server is. It goes on across connections: the model behind them is the same."""
+    """Where in the script a server is. It continues across connections: the model behind them is the same."""
 
     turns: list[Turn]
     turn: int = -1
@@ -111,7 +111,7 @@ class ScriptProgress:
         return self.turns[self.turn] if self.turn < len(self.turns) else None
 
     def insert_turn(self, steps: Sequence[Step]) -> None:
-        """Play these steps next, before the script goes on."""
+        """Play these steps next, before the script continues."""
         self.turn, self.step = self.turn + 1, 0
         self.turns.insert(self.turn, Turn(steps))
 

@@ -1,4 +1,4 @@
-"""What both local live servers share: the loopback listener, the script's progress, and one `Talk` per connection."""
+"""What both local live servers share: the loopback listener, the script's progress, and one `LiveConversation` per connection."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Dropped(Exception):
 
 
 class ScriptWaiting(Exception):
-    """The step is not over: the script goes on when the client asks for more."""
+    """The step is not over: the script continues when the client asks for more."""
 
 
-class Talk(ABC):
+class LiveConversation(ABC):
     """One connection: takes what the client sends, and plays the script into it."""
 
     def __init__(self, server: LiveServer, socket: ServerConnection) -> None:
@@ -87,7 +87,7 @@ class Talk(ABC):
         return self._player is not None and not self._player.done()
 
     def play(self) -> None:
-        """Go on with the script from where it is."""
+        """Continue with the script from where it is."""
         if not self.is_playing:
             self._player = asyncio.create_task(self._play())
 
@@ -153,7 +153,7 @@ class LiveServer(ABC):
         self.complaints: list[str] = []
         self.outcomes: list[Outcome] = []
         """The envelopes that were taken, in order."""
-        self.talks: list[Talk] = []
+        self.conversations: list[LiveConversation] = []
         self.refuse_with: http.HTTPStatus | None = None
         """Answer the next connections with this status."""
         self.numbers = count(1)
@@ -161,7 +161,7 @@ class LiveServer(ABC):
         self.port = 0
 
     @abstractmethod
-    def new_talk(self, socket: ServerConnection) -> Talk: ...
+    def new_conversation(self, socket: ServerConnection) -> LiveConversation: ...
 
     @abstractmethod
     def key_of(self, request: Request) -> str: ...
@@ -172,7 +172,7 @@ class LiveServer(ABC):
     @property
     def received(self) -> list[dict[str, Any]]:
         """What the client sent, over all connections."""
-        return [message for talk in self.talks for message in talk.received]
+        return [message for conversation in self.conversations for message in conversation.received]
 
     async def __aenter__(self) -> Self:
         self._server = await serve(
@@ -201,13 +201,13 @@ class LiveServer(ABC):
 
     def cut_all(self) -> None:
         """Cut every connection, as when the line breaks."""
-        for talk in self.talks:
-            talk.socket.transport.abort()
+        for conversation in self.conversations:
+            conversation.socket.transport.abort()
 
     async def _handle(self, socket: ServerConnection) -> None:
-        talk = self.new_talk(socket)
-        self.talks.append(talk)
-        await talk.run()
+        conversation = self.new_conversation(socket)
+        self.conversations.append(conversation)
+        await conversation.run()
 
     def _admit(self, socket: ServerConnection, request: Request) -> Response | None:
         if self.refuse_with is not None:

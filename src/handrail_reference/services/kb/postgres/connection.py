@@ -18,7 +18,7 @@ import psycopg
 from psycopg import pq, sql
 
 from handrail_reference.services.kb.connection import ComputeTurn, ResultRows
-from handrail_reference.services.kb.postgres.words import PostgresWords, Stems
+from handrail_reference.services.kb.postgres.full_text import PostgresWords, Stems
 
 T = TypeVar("T")
 HNSW_ROWS = 20_000

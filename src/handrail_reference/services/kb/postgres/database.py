@@ -15,7 +15,7 @@ from handrail.postgres_servers import as_sentence, connect, loses_connection, ti
 from handrail_reference.services.kb.port import KbTooSlow, KbUnavailable
 from handrail_reference.services.kb.postgres import tables
 from handrail_reference.services.kb.postgres.connection import PostgresKnowledge
-from handrail_reference.services.kb.postgres.words import Stems
+from handrail_reference.services.kb.postgres.full_text import Stems
 from handrail_reference.services.kb.threads import KnowledgeThreads, Request
 
 if TYPE_CHECKING:

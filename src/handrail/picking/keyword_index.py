@@ -12,7 +12,7 @@ from math import log
 from operator import add
 
 from handrail.picking.entry import CatalogueEntry
-from handrail.picking.words import ASKING, COMMON, joined_words, split_words, stem
+from handrail.picking.word_splitting import ASKING, COMMON, joined_words, split_words, stem
 
 # Compared on halves of the queries of two public sets (docs/picking-tools.md); values near these do as well.
 _SATURATION = 1.2

@@ -3,7 +3,7 @@
 `TextAgent.run` decides whether a turn takes place at all; a `Loop` plays it. It ends with an answer, with the bound on rounds (in
 the last one the model may not call), with an error of the model, or because somebody closed the generator. Closing it cancels
 the turn: reading calls are stopped, a writing one that has started is finished, and every call in the conversation has an
-envelope behind it, so that the conversation can go on.
+envelope behind it, so that the conversation can continue.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from handrail.runtime.session import Connection, Listener, Session
 _LOG = logging.getLogger("handrail.agent")
 MAX_INPUT_CHARACTERS = 32_000
 _GRACE_SECONDS = 2.0
-"""So long a cancelled turn waits for writing calls that have started; they go on afterwards in any case."""
+"""So long a cancelled turn waits for writing calls that have started; they continue afterwards in any case."""
 _RETRY_SECONDS = 0.5
 _PASSED_ON = frozenset({"progress", "confirmation", "connection_wanted", "message"})
 
@@ -93,7 +93,7 @@ class TextAgent:
     async def run(
         self, session: Session, conversation: Conversation, text: str, *, message_id: str | None = None
     ) -> AsyncGenerator[AgentEvent, None]:
-        """One turn. The same `message_id` again keeps its turn: it is answered from the conversation, or gone on with."""
+        """One turn. The same `message_id` again keeps its turn: it is answered from the conversation, or continued with."""
         checked_input(text)
         connection = session.connection  # the message came on it; the session may be resumed while this one waits
         async with conversation.lock:
@@ -204,7 +204,7 @@ class Loop:
         self._shown: list[str] = []
         """Everything that the user was shown as text in this turn, piece by piece."""
         self._room = agent.policy.answer_chars
-        """So many characters the model may still say in this turn."""
+        """How many characters the model may still say in this turn."""
         self._evidence: dict[str, dict[str, Any]] = {}
         self._spent = {"inputTokens": 0, "outputTokens": 0}
         self._ear: Listener | None = None
@@ -537,7 +537,7 @@ class Loop:
             conversation.unfinished = self._message_id
 
     async def _leave(self, running: asyncio.Future[list[ToolResponse]], calls: Sequence[Call], message: str) -> None:
-        """Stop what reads and wait a moment for what writes; what goes on all the same is told of when it has ended."""
+        """Stop what reads and wait a moment for what writes; what continues all the same is told of when it has ended."""
         session, conversation = self._session, self._conversation
         try:
             if not running.done():
@@ -571,7 +571,7 @@ def _tell_of(
     task: asyncio.Future[list[ToolResponse]],
     message: str,
 ) -> None:
-    """Calls that went on after their turn was cancelled, however they ended: the host is told now, the model when it is
+    """Calls that continued after their turn was cancelled, however they ended: the host is told now, the model when it is
     asked again."""
     for call, envelope in _outcomes(calls, task):
         told = {"callId": call.call_id, "toolId": call.name, "envelope": envelope}

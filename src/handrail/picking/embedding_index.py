@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from handrail.contract.errors import HandrailError
 from handrail.picking.entry import CatalogueEntry
-from handrail.picking.keywords import shortened
-from handrail.picking.words import name_as_words, telling_words
+from handrail.picking.keyword_index import shortened
+from handrail.picking.word_splitting import name_as_words, telling_words
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from handrail.adopt.exporting.framework_session import FrameworkSession, envelope_text, parameters
 from handrail.adopt.frameworks import need
-from handrail.adopt.giving.door import Door, envelope_text, parameters
 from handrail.contract.call import IdScope
 from handrail.contract.definition import ToolDefinition
 from handrail.runtime.session import Session
@@ -22,13 +22,13 @@ def to_openai_agents(
     `only` names those that are wanted. Call it where the session's loop runs.
     """
     make = need("agents", PACKAGE).FunctionTool
-    door = Door(session, "openai-agents", only, id_scope)
+    door = FrameworkSession(session, "openai-agents", only, id_scope)
     return [_tool(make, door, definition) for definition in door.definitions]
 
 
-def _tool(make: Any, door: Door, definition: ToolDefinition) -> Any:
+def _tool(make: Any, door: FrameworkSession, definition: ToolDefinition) -> Any:
     async def call(context: Any, text: str) -> str:
-        # The text goes on as the model wrote it: parsing is the pipeline's part, and refuses what it must.
+        # The text continues as the model wrote it: parsing is the pipeline's part, and refuses what it must.
         return envelope_text(await door.call(definition.tool_id, text or "{}", getattr(context, "tool_call_id", None)))
 
     return make(

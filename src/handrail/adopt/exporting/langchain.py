@@ -6,8 +6,8 @@ from collections.abc import Collection
 from contextvars import ContextVar
 from typing import Any
 
+from handrail.adopt.exporting.framework_session import FrameworkSession, envelope_text, parameters
 from handrail.adopt.frameworks import need
-from handrail.adopt.giving.door import Door, envelope_text, parameters
 from handrail.contract.call import IdScope
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.envelope import ToolResponse
@@ -25,7 +25,7 @@ def to_langchain(session: Session, *, only: Collection[str] | None = None, id_sc
     """
     base = need("langchain_core.tools", PACKAGE).BaseTool
     message = need("langchain_core.messages", PACKAGE).ToolMessage
-    door = Door(session, "langchain", only, id_scope)
+    door = FrameworkSession(session, "langchain", only, id_scope)
     kind = _kind(base, message, door)
     return [_tool(kind, definition) for definition in door.definitions]
 
@@ -34,7 +34,7 @@ def _tool(kind: Any, definition: ToolDefinition) -> Any:
     return kind(name=definition.tool_id, description=definition.description, args_schema=parameters(definition))
 
 
-def _kind(base: Any, message: Any, door: Door) -> Any:
+def _kind(base: Any, message: Any, door: FrameworkSession) -> Any:
     """The class of this session's tools. LangChain gives a call's id to `run` and `arun`, and not to what they call."""
 
     def answer(response: ToolResponse, name: str) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from handrail.adopt.taking.adopted import Foreign, adopt
-from handrail.adopt.taking.failures import failed, invalid
-from handrail.adopt.taking.schema import refused
+from handrail.adopt.importing.adopted import Foreign, adopt
+from handrail.adopt.importing.failures import failed, invalid
+from handrail.adopt.importing.schema import refused
 from handrail.contract.errors import ToolError
 
 

@@ -128,7 +128,7 @@ class Held:
         self.token: str = [asked["token"] for asked in ear.of("confirmation") if asked["id"] == self.id][-1]
 
 
-class Desk:
+class Bank:
     """A runtime over the bank's tools."""
 
     def __init__(self, folder: Path, clock: VirtualClock, store: MemoryStore, **options: Any) -> None:
@@ -193,15 +193,15 @@ async def meanwhile(clock: VirtualClock, work: Awaitable[T]) -> T:
 
 
 @asynccontextmanager
-async def open_desk(folder: Path | None = None, **options: Any) -> AsyncIterator[Desk]:
+async def open_bank(folder: Path | None = None, **options: Any) -> AsyncIterator[Bank]:
     asyncio.get_running_loop().set_default_executor(AtOnce())
     clock = VirtualClock()
-    desk = Desk(folder or built_once(), clock, MemoryStore(clock=clock.milliseconds), **options)
-    await desk.runtime.open()
+    bank = Bank(folder or built_once(), clock, MemoryStore(clock=clock.milliseconds), **options)
+    await bank.runtime.open()
     try:
-        yield desk
+        yield bank
     finally:
-        await desk.close()
+        await bank.close()
 
 
 @cache
@@ -242,8 +242,8 @@ def kind(answer: ToolResponse) -> str:
     return "OK" if answer.error is None else str(answer.error.type)
 
 
-async def the_real_one_still_works(desk: Desk, held: Held) -> None:
+async def the_real_one_still_works(bank: Bank, held: Held) -> None:
     """The forgery has neither run the call nor spoilt it for the person who may approve it."""
-    assert desk.book.sensitive == 0
-    assert kind(await desk.runtime.approve(held.id, token=held.token)) == "OK"
-    assert desk.book.sensitive == 1
+    assert bank.book.sensitive == 0
+    assert kind(await bank.runtime.approve(held.id, token=held.token)) == "OK"
+    assert bank.book.sensitive == 1

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from handrail.contract.errors import DefinitionError, JsonError, Problem, SchemaError
-from handrail.schema.engine import FORMATS
+from handrail.schema.jsonschema_engine import FORMATS
 from handrail.schema.strict_json import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_DEPTH, plain_copy
 from handrail.schema.subschemas import LocalRefs, walk
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from handrail.adopt.taking.results import success
-from handrail.adopt.taking.schema import closed_schema, refused
+from handrail.adopt.importing.results import success
+from handrail.adopt.importing.schema import closed_schema, refused
 from handrail.authoring.decorator import tool
 from handrail.authoring.signature import CONTEXT
 
@@ -23,7 +23,7 @@ Run = Callable[[dict[str, Any], Any], Any]
 
 MAX_SUMMARY = 250
 MAX_DESCRIPTION = 1024
-_PACKAGE = __name__.partition(".taking")[0]
+_PACKAGE = __name__.partition(".importing")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,10 +116,10 @@ ABOUT_CLIENT: Mapping[str, str] = {
     "text": "Words of the user: typed, or (`spoken`) recognised by the client. The same id again is the same input.",
     "speech": "The client's own detection of the user's voice, where the server gets no audio. `agoMs`: so long before "
     "this message the voice began, where the client learns of it later.",
-    "played": "So many milliseconds of an item were really played, without what was lost; `done` when no more of it will be.",
+    "played": "How many milliseconds of an item were really played, without what was lost; `done` when no more of it will be.",
     "spoken": "The client's own voice has spoken a `speak`, or was cut off in it.",
     "interrupt": "The user pressed stop.",
-    "end": "The user leaves voice: the session goes on in text.",
+    "end": "The user leaves voice: the session continues in text.",
     "pong": "The answer to `ping`.",
 }
 
@@ -203,7 +203,7 @@ SERVER: Mapping[str, Schema] = {
 }  # fmt: skip
 
 ABOUT_SERVER: Mapping[str, str] = {
-    "ready": "The conversation goes on with this client. `resumed`: all after its `lastEvent` follows; otherwise fetch the "
+    "ready": "The conversation continues with this client. `resumed`: all after its `lastEvent` follows; otherwise fetch the "
     "session to see what was said before. A rate of 0 means that the model does not hear, or does not speak. `language` is "
     "the one in which spoken answers are understood.",
     "state": "What is happening, for a sign on the screen.",
@@ -225,7 +225,7 @@ ABOUT_SERVER: Mapping[str, str] = {
     "turn_done": "The model has finished answering, and where the time went.",
     "context": "The model's window is nearly full; from now on old results of tools are left out.",
     "link": "The provider's side of the line.",
-    "ended": "The conversation is over, and the session goes on in text. The last message.",
+    "ended": "The conversation is over, and the session continues in text. The last message.",
     "error": "What is wrong, in a sentence; `detail` is the provider's own code for it. If it is the client's fault, or the end, "
     "the socket is closed after it.",
     "ping": "Answer it with `pong`.",

@@ -15,9 +15,9 @@ import orjson
 from handrail_reference.services.kb.connection import Indexed, KnowledgeConnection
 from handrail_reference.services.kb.pausing import unhurried
 from handrail_reference.services.kb.pieces import Piece, pieces_of
-from handrail_reference.services.kb.reading import RECORD_COLUMNS, record_of, records_by_key
+from handrail_reference.services.kb.query_words import INDEX_VERSION
 from handrail_reference.services.kb.record import KnowledgeRecord, moment_of, tag_word
-from handrail_reference.services.kb.words import INDEX_VERSION
+from handrail_reference.services.kb.record_queries import RECORD_COLUMNS, record_of, records_by_key
 
 _DROPPED_KEPT = 100_000
 

@@ -86,7 +86,7 @@ def built(*tools: Invented, reference: tuple[str, ...] = (), **capabilities: Any
             yield kit, marks
 
 
-class Desk:
+class AgentCase:
     """An agent in a session, and everything that it told."""
 
     def __init__(self, runtime: Runtime, agent: TextAgent, session: Session, marks: Marks) -> None:
@@ -119,7 +119,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(
+async def open_agent(
     *tools: Invented,
     model: Any = None,
     policy: AgentPolicy | None = None,
@@ -128,16 +128,16 @@ async def desk(
     user: str | None = "u1",
     reference: tuple[str, ...] = (),
     **options: Any,
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[AgentCase]:
     """An agent over these tools, at a fixed time."""
     if kit is None:
         with built(*tools, reference=reference) as made:
-            async with desk(model=model, policy=policy, kit=made, mode=mode, user=user, **options) as opened:
+            async with open_agent(model=model, policy=policy, kit=made, mode=mode, user=user, **options) as opened:
                 yield opened
         return
     clock = VirtualClock(MONDAY)
     async with kit[0].runtime(store=MemoryStore(clock=clock.milliseconds), clock=clock, **options) as runtime:
         agent = TextAgent(runtime, model or DemoModel(), policy=policy, picker=pick_tools)
         session = await runtime.open_session(mode=mode, user=user)
-        opened = Desk(runtime, agent, session, kit[1])
+        opened = AgentCase(runtime, agent, session, kit[1])
         yield opened

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 
 from handrail.adopt.frameworks import need
-from handrail.adopt.taking.adopted import Foreign, adopt
-from handrail.adopt.taking.failures import failed
-from handrail.adopt.taking.schema import refused
+from handrail.adopt.importing.adopted import Foreign, adopt
+from handrail.adopt.importing.failures import failed
+from handrail.adopt.importing.schema import refused
 
 PACKAGE = "openai-agents"
 _SILENT = {"_failure_error_function": None, "_use_default_failure_error_function": False}

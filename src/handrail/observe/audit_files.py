@@ -17,7 +17,7 @@ from handrail.observe.chain import CHECKPOINT, FILES, START, decode, encode_name
 Event: TypeAlias = dict[str, Any]
 CALL_NAMES = ("callId", "idempotencyKey", "ledgerKey", "confirmationId")
 OF_THE_CHAIN = (START, CHECKPOINT)
-"""Events that say nothing but how the chain of hashes goes on."""
+"""Events that say nothing but how the chain of hashes continues."""
 _TAIL_BLOCK = 64 * 1024
 _NEWEST_FILES, _NEWEST_LINES = 8, 500
 _EXECUTIONS = (b'{"event":"execution"', b'{"event":"late_result"')

@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from handrail.adopt.taking.adopted import Foreign, adopt
-from handrail.adopt.taking.schema import refused
+from handrail.adopt.importing.adopted import Foreign, adopt
+from handrail.adopt.importing.schema import refused
 from handrail.authoring.binding import bind_function
 from handrail.authoring.docstrings import docstring_parts
 from handrail.authoring.signature import Signature, function_signature

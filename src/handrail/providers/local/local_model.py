@@ -9,9 +9,9 @@ from typing import Any
 
 from handrail.contract.call import Call, IdScope
 from handrail.contract.model import CallMade, Finished, ModelError, ModelEvent, ModelRequest, TextDelta, Usage
-from handrail.providers.local.answer_grammar import AnswerReader, answer_schema
 from handrail.providers.local.process import EngineProcess
 from handrail.providers.local.prompt import messages_for
+from handrail.providers.local.tool_call_grammar import AnswerReader, answer_schema
 
 _LOG = logging.getLogger("handrail.model")
 _ANSWER_TOKENS = 768

@@ -9,9 +9,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from handrail.adopt.frameworks import need
-from handrail.adopt.taking.adopted import Foreign, adopt, asks_a_person
-from handrail.adopt.taking.failures import failed, invalid
-from handrail.adopt.taking.schema import refused
+from handrail.adopt.importing.adopted import Foreign, adopt, asks_a_person
+from handrail.adopt.importing.failures import failed, invalid
+from handrail.adopt.importing.schema import refused
 from handrail.contract.errors import ErrorType
 
 PACKAGE = "pydantic-ai-slim"

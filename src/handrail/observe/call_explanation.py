@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from handrail.contract.fields import shown
-from handrail.observe.reading import CALL_NAMES, matches, read_events
+from handrail.observe.audit_files import CALL_NAMES, matches, read_events
 from handrail.observe.sealing import ERASED
 
 _REMEMBERED = 5_000
-"""So many of the newest ids are searched for near ones."""
+"""How many of the newest ids are searched for near ones."""
 
 _LINKS = ("confirmationId", "ledgerKey")
 _HELD = "was held for a person's confirmation"

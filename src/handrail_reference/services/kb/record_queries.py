@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from handrail_reference.services.kb.connection import KnowledgeConnection
+from handrail_reference.services.kb.query_words import query_terms
 from handrail_reference.services.kb.record import KnowledgeRecord
-from handrail_reference.services.kb.words import query_terms
 
 RECORD_COLUMNS = """r.id, r.type, r.title, r.text, r.tags, s.namespace, s.owner, s.tenant, r.source_type, r.source, r.url,
     r.metadata, r.last_updated FROM record r JOIN scope s ON s.id = r.scope"""

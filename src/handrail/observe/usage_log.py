@@ -20,7 +20,7 @@ MAX_SESSIONS = 20_000
 _DAY_SECONDS = 86_400
 
 
-class _Arm(NamedTuple):
+class _ToolVersion(NamedTuple):
     tool: str
     version: str
 
@@ -32,8 +32,8 @@ class _SessionUse:
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
-        self.arms: dict[_Arm, dict[str, float]] = {}
-        self.turns: dict[int, dict[_Arm, str]] = {}
+        self.arms: dict[_ToolVersion, dict[str, float]] = {}
+        self.turns: dict[int, dict[_ToolVersion, str]] = {}
         """How the last call of each tool ended, by turn, until the turn has ended."""
 
 
@@ -59,7 +59,7 @@ class UsageLog:
     # ---------------------------------------------------------------------------------------------------- counting
     def executed(self, record: CallRecord, *, was_held: bool = False) -> None:
         """A handler has run to an outcome. A call that was held was counted then."""
-        arm = _Arm(record.tool_id, record.tool["toolVersion"])
+        arm = _ToolVersion(record.tool_id, record.tool["toolVersion"])
         counts = self._row(record.time, record.tenant, arm)
         error, duration = record.error_type, record.duration
         outcomes = counts.setdefault("outcomes", {})
@@ -91,7 +91,7 @@ class UsageLog:
             self._count_answer(event)
 
     def _count_answer(self, event: UsageEvent) -> None:
-        arm = _Arm(event.tool, event.version)
+        arm = _ToolVersion(event.tool, event.version)
         counts = self._row(event.time, event.tenant, arm)
         if event.kind is UsageKind.REPLAYED:
             counts["replayed"] = counts.get("replayed", 0) + 1
@@ -125,9 +125,9 @@ class UsageLog:
             if use is not None:
                 use.arms[arm]["turns"] += 1
                 use.arms[arm]["completed"] += said == "completed"
-        self._count_turn(event, _Arm("", ""), "interrupted" if event.interrupted else last)
+        self._count_turn(event, _ToolVersion("", ""), "interrupted" if event.interrupted else last)
 
-    def _count_turn(self, event: UsageEvent, arm: _Arm, outcome: str) -> None:
+    def _count_turn(self, event: UsageEvent, arm: _ToolVersion, outcome: str) -> None:
         turns = self._row(event.time, event.tenant, arm).setdefault("turns", {})
         turns[outcome] = turns.get(outcome, 0) + 1
 
@@ -142,7 +142,7 @@ class UsageLog:
             products = {f"{one}*{other}": counted[one] * counted[other] for one, other in SESSION_PRODUCTS}
             add_counts(sessions["products"], {name: value for name, value in products.items() if value})
 
-    def _session(self, session_id: str, tenant: str, turn: int, arm: _Arm, outcome: str) -> dict[str, float]:
+    def _session(self, session_id: str, tenant: str, turn: int, arm: _ToolVersion, outcome: str) -> dict[str, float]:
         use = self._sessions.get(session_id)
         if use is None:
             while len(self._sessions) >= MAX_SESSIONS:
@@ -156,7 +156,7 @@ class UsageLog:
             counted = use.arms[arm] = dict.fromkeys(SESSION_COUNTS, 0)
         return counted
 
-    def _row(self, when: float, tenant: str, arm: _Arm) -> dict[str, Any]:
+    def _row(self, when: float, tenant: str, arm: _ToolVersion) -> dict[str, Any]:
         number = int(when // _DAY_SECONDS)
         if number != self._day[0]:
             self._day = number, day_of(when)
@@ -182,7 +182,7 @@ class UsageLog:
             await self._send(store)
 
     async def close(self, store: UsageStore) -> None:
-        """The process ends: store everything. Its sessions end here, although another process may go on with them."""
+        """The process ends: store everything. Its sessions end here, although another process may continue with them."""
         self.fold()
         for session_id in list(self._sessions):
             self._close(session_id, self._clock())

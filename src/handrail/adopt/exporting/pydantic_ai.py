@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from handrail.adopt.exporting.framework_session import FrameworkSession, parameters
 from handrail.adopt.frameworks import need
-from handrail.adopt.giving.door import Door, parameters
 from handrail.contract.call import IdScope
 from handrail.contract.definition import ToolDefinition
 from handrail.runtime.session import Session
@@ -21,11 +21,11 @@ def to_pydantic_ai(session: Session, *, only: Collection[str] | None = None, id_
     """
     make = need("pydantic_ai.tools", PACKAGE).Tool.from_schema
     toolset = need("pydantic_ai.toolsets", PACKAGE).FunctionToolset
-    door = Door(session, "pydantic-ai", only, id_scope)
+    door = FrameworkSession(session, "pydantic-ai", only, id_scope)
     return toolset([_tool(make, door, definition) for definition in door.definitions])
 
 
-def _tool(make: Any, door: Door, definition: ToolDefinition) -> Any:
+def _tool(make: Any, door: FrameworkSession, definition: ToolDefinition) -> Any:
     async def call(run: Any, /, **arguments: Any) -> dict[str, Any]:
         return (await door.call(definition.tool_id, arguments, run.tool_call_id)).to_dict()
 

@@ -26,7 +26,7 @@ _INSIDE: ContextVar[frozenset[int]] = ContextVar("handrail_adopt_inside", defaul
 """The doors that the running code is behind: a handler that calls through its own door must not wait for itself."""
 
 
-class Door:
+class FrameworkSession:
     """Calls of one framework into one session."""
 
     def __init__(self, session: Session, framework: str, only: Collection[str] | None, id_scope: IdScope) -> None:

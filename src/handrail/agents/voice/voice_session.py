@@ -22,7 +22,7 @@ from typing import Any, assert_never
 from handrail.agents import events
 from handrail.agents.conversation import Conversation
 from handrail.agents.offering import unwrapped_call
-from handrail.agents.text import checked_input
+from handrail.agents.text_agent import checked_input
 from handrail.agents.unacknowledged_writes import UnacknowledgedWrite, writes
 from handrail.agents.voice.confirmation_decisions import ConfirmationDecisions
 from handrail.agents.voice.host_phrases import is_said
@@ -567,7 +567,7 @@ class VoiceSession:
 
     def _fail(self, error: BaseException) -> None:
         _LOG.error("The voice conversation of session %s ends by a fault", self.session.id, exc_info=error)
-        message = "The voice conversation failed in the server. You can go on in writing, or start voice again."
+        message = "The voice conversation failed in the server. You can continue in writing, or start voice again."
         self._report(EndWanted(Ending(reason="fault", resumable=True, message=message)))
 
     async def _end(self, ending: Ending, to_text: bool) -> None:
@@ -782,7 +782,7 @@ class ToolCalls:
                     answers, scheduling="silent" if batch.interrupted else "when_idle"
                 )
             except LiveError:
-                pass  # the connection is gone; whoever goes on with the session is told below
+                pass  # the connection is gone; whoever continues with the session is told below
             else:
                 turn = self._session.turn
                 for write in writes:

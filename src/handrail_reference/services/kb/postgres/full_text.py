@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from handrail_reference.services.kb.connection import Groups, Indexed, Reach, Scored, TextPart
 from handrail_reference.services.kb.pieces import lead_of
+from handrail_reference.services.kb.query_words import is_unspaced, prepared
 from handrail_reference.services.kb.record import KnowledgeRecord
-from handrail_reference.services.kb.words import is_unspaced, prepared
 
 if TYPE_CHECKING:
     from handrail_reference.services.kb.postgres.connection import PostgresKnowledge
