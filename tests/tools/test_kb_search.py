@@ -7,6 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from tests.services.sentences import is_one_sentence
 
 import handrail_reference
 from handrail.build.guide import examples_in
@@ -145,7 +146,9 @@ def test_personal_records_are_their_owners(kit, user):
     ids=lambda args: str(args)[:60],
 )
 def test_bad_arguments_are_refused(kit, args):
-    assert _search(kit, **args)["error"]["type"] == "VALIDATION"
+    error = _search(kit, **args)["error"]
+    assert error["type"] == "VALIDATION"
+    assert is_one_sentence(error["message"])
 
 
 @pytest.mark.parametrize(
@@ -188,6 +191,7 @@ def test_a_search_past_its_time_is_transient():
     with open_tools(TOOLS, capabilities={"kb": _Slow(), "calendar": None, "images": None}) as kit:
         error = _search(kit, query="x")["error"]
         assert (error["type"], error["retryable"]) == ("TRANSIENT", True)
+        assert is_one_sentence(error["message"])
         assert _search(kit, mode="voice", query="x")["error"]["retryable"] is False
 
 
@@ -205,6 +209,7 @@ def test_a_base_that_is_away_for_now_is_transient(tool, args):
     with open_tools(TOOLS, capabilities={"kb": _Away(), "calendar": None, "images": None}) as kit:
         error = kit.call(tool, args).to_dict()["error"]
     assert (error["type"], error["retryable"]) == ("TRANSIENT", True)
+    assert is_one_sentence(error["message"])
     assert "kb.db" not in error["message"]
 
 
@@ -217,6 +222,7 @@ def test_a_damaged_base_is_a_clear_envelope_without_its_inside(tmp_path):
     kb.database.close_now()
     assert error["type"] == "PERMANENT"
     assert "cannot be searched" in error["message"]
+    assert is_one_sentence(error["message"])
     assert "kb.db" not in error["message"]
     assert path.read_bytes() == b"not a database" * 100
 

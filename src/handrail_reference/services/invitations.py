@@ -34,6 +34,7 @@ MailSecurity = Literal["starttls", "tls", "none"]
 
 _ADDRESS = re.compile(r"[^\s@<>,;:\"\\]+@[^\s@<>,;:\"\\]+")
 _LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 _SUBJECTS: Mapping[InvitationMethod, str] = {"REQUEST": "Invitation", "CANCEL": "Cancelled"}
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _MAX_REASON = 200
@@ -181,7 +182,9 @@ class MailInvitations:
             ) from None
         except smtplib.SMTPNotSupportedError as error:
             _close(server)
-            raise ToolError(ErrorType.PERMANENT, f"The mail server cannot be used as it is set up: {error}.") from None
+            raise ToolError(
+                ErrorType.PERMANENT, f"The mail server cannot be used as it is set up: {str(error).rstrip('.')}."
+            ) from None
         except smtplib.SMTPResponseException as error:
             _close(server)
             raise _failure("refused the connection", error.smtp_code, error.smtp_error) from None
@@ -319,9 +322,10 @@ def _failure(what: str, code: int, text: bytes | str) -> ToolError:
 
 
 def _reason(code: int, text: bytes | str) -> str:
-    """What the server said, as one short line: it is not ours, and goes to a model and a person."""
+    """What the server said, as the first sentence of it: it is not ours, and stands in one that goes to a model and a person."""
     said = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    return f"{code} {_LINE_BREAKS.sub(' ', said).strip()}"[:_MAX_REASON].rstrip(" .")
+    first = _SENTENCE_END.split(_LINE_BREAKS.sub(" ", said).strip(), maxsplit=1)[0]
+    return f"{code} {first}"[:_MAX_REASON].rstrip(" .!?")
 
 
 def _close(server: smtplib.SMTP | None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from tests.services.sentences import told
 from tests.tools.reference import kind, reference
 
 from handrail.errors import ConfigError, ToolError
@@ -284,6 +285,33 @@ async def test_a_service_that_goes_away_may_have_drawn(
         await images.generate("a fox")
     assert told.value.partial_side_effects
     assert not told.value.retryable
+    await images.aclose()
+
+
+TOLD = {
+    **{name: ({"answer": answer}, "") for name, (answer, _) in BROKEN.items()},
+    "failed": ({"answer": (500, {}, b'{"error":{"message":"No. Never.","code":500}}')}, "may have been drawn"),
+    "refused": ({"refusal": "moderation_blocked"}, "nothing was drawn."),
+    "second refused": ({"refuses_after": 1}, "drawn and paid for before that"),
+    "closed": ({"closes": True}, "did not answer"),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+async def test_a_failure_is_told_to_the_model_and_the_person_in_one_sentence(
+    tmp_path: Path, service: ImageService, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    state, says = TOLD[name]
+    vendor = "gemini" if name == "second refused" else "openai"
+    images = opened(tmp_path, vendor, service, monkeypatch)
+    for field, value in state.items():
+        setattr(service, field, value)
+    with reference("image_generate", images=images) as tools:
+        async with tools.runtime(attributes=images.session_attributes) as runtime:
+            session = await runtime.open_session()
+            await session.call("image_generate", {"prompt": "a fox", "count": 2}, call_id="c1")
+            event = await anext(aiter(session.events()))
+            assert says in told(await runtime.approve(event.data["id"], token=event.data["token"]))
     await images.aclose()
 
 

@@ -348,7 +348,7 @@ class BookingCalendar(ABC):
         try:
             await self._withdraw(event, caller)
         except (ToolError, OutcomeUnknown):
-            return _partial(error, f"The event is in the calendar ({event.event_id}), but nobody was invited")
+            return _partial(error, f"the event is in the calendar ({event.event_id}), but nobody was invited")
         meeting = Meeting(event.meeting_provider, None, event.meeting_ref)
         return await self._without_meeting(meeting, event.draft_uid, error)
 
@@ -360,7 +360,7 @@ class BookingCalendar(ABC):
                     return error
             except ToolError:
                 return _partial(
-                    error, f"The {meeting.provider} meeting {meeting.ref} of an earlier try may have no event"
+                    error, f"the {meeting.provider} meeting {meeting.ref} of an earlier try may have no event"
                 )
         return await self._without_meeting(meeting, draft.uid, error)
 
@@ -372,7 +372,7 @@ class BookingCalendar(ABC):
             await self._meetings.remove(meeting.ref, uid=uid)
         except (ToolError, OutcomeUnknown):
             return _partial(
-                error, f"The {meeting.provider} meeting {meeting.ref} was made for it and could not be removed"
+                error, f"the {meeting.provider} meeting {meeting.ref} was made for it and could not be removed"
             )
         return error
 
@@ -434,6 +434,5 @@ def _is_span(start: datetime, end: datetime) -> bool:
 
 def _partial(error: ToolError, what: str) -> ToolError:
     """The failure, with what could not be undone."""
-    return ToolError(
-        error.type, f"{what}; remove it by hand. {error.message}", partial_side_effects=True, details=error.details
-    )
+    message = f"{error.message.removesuffix('.')}; {what}, so remove it by hand."
+    return ToolError(error.type, message, partial_side_effects=True, details=error.details)

@@ -286,7 +286,7 @@ class GoogleCalendar(BookingCalendar):
         try:
             return self._event(name, identity, answer)
         except ToolError as error:
-            raise OutcomeUnknown(f"Google took the event and described another. {error.message}") from None
+            raise OutcomeUnknown(f"Google took the event and described another: {error.message}") from None
 
     def _event(self, name: str, identity: str, answer: Mapping[str, Any]) -> BookedEvent:
         if answer.get("id") != identity or not isinstance(answer.get("etag"), str):

@@ -161,7 +161,7 @@ def bounded(seconds: float | None) -> float | None:
 
 
 def unknown(doubt: Maybe) -> OutcomeUnknown:
-    return OutcomeUnknown(f"It is not known whether the calendar was changed. {doubt.why.message}")
+    return OutcomeUnknown(f"It is not known whether the calendar was changed: {doubt.why.message}")
 
 
 def not_there(doubt: Maybe) -> ToolError | OutcomeUnknown:

@@ -62,7 +62,7 @@ class ImageFolder:
         if sum(1 for _ in self._path.glob("*.png")) + count > self._max_images:
             raise ToolError(
                 ErrorType.PERMANENT,
-                f"No more images can be kept: the folder may have {self._max_images}. An operator has to remove some.",
+                f"No more images can be kept: the folder may have {self._max_images}, and an operator has to remove some.",
             )
 
     def keep_for(self, owner: str, image_ids: Iterable[str]) -> None:

@@ -27,8 +27,9 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
         passing = isinstance(error, KbUnavailable)
         raise ToolError(
             ErrorType.TRANSIENT if passing else ErrorType.PERMANENT,
-            "The knowledge base cannot be read at the moment. Answer without it, and say so.",
+            "The knowledge base cannot be read at the moment.",
             retryable=passing,
+            suggestion="Answer without it, and say so.",
         ) from None
     missing = [one for one in ids if one not in found]
     if not found:

@@ -48,7 +48,10 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
         ) from None
     except KbTooSlow:
         raise ToolError(
-            ErrorType.TRANSIENT, "The search took too long and was stopped. Fewer words are quicker.", retryable=True
+            ErrorType.TRANSIENT,
+            "The search took too long and was stopped.",
+            retryable=True,
+            suggestion="Search with fewer words.",
         ) from None
     except HandrailError as error:
         # What is wrong with the file is for the operator; the model only needs to know whether to try again.
@@ -56,8 +59,9 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
         passing = isinstance(error, KbUnavailable)
         raise ToolError(
             ErrorType.TRANSIENT if passing else ErrorType.PERMANENT,
-            "The knowledge base cannot be searched at the moment. Answer without it, and say so.",
+            "The knowledge base cannot be searched at the moment.",
             retryable=passing,
+            suggestion="Answer without it, and say so.",
         ) from None
     fields = set(args["return_fields"]) - ({"full_text"} if voice else set())
     if not args["include_snippets"]:
@@ -105,7 +109,7 @@ def _filter(filters: Mapping[str, Any]) -> Filter:
     if start is not None and end is not None and start > end:
         raise ToolError(
             ErrorType.VALIDATION,
-            "The date range ends before it begins. Swap start and end.",
+            "The date range ends before it begins; swap start and end.",
             details=[{"pointer": "/filters/date_range"}],
         )
     return Filter(type=filters.get("type"), tags=tuple(filters.get("tags", ())), start=start, end=end)
@@ -121,7 +125,7 @@ def _seconds(written: str, name: str) -> float:
     except (ValueError, OverflowError):
         raise ToolError(
             ErrorType.VALIDATION,
-            f'The date-time "{written}" cannot be compared. Give one within the years 1 to 9999.',
+            f'The date-time "{written}" cannot be compared; give one within the years 1 to 9999.',
             details=[{"pointer": f"/filters/date_range/{name}"}],
         ) from None
 

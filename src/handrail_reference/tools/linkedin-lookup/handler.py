@@ -26,8 +26,9 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
         passing = isinstance(error, KbUnavailable)
         raise ToolError(
             ErrorType.TRANSIENT if passing else ErrorType.PERMANENT,
-            "The knowledge base cannot be read at the moment. Answer without it, and say so.",
+            "The knowledge base cannot be read at the moment.",
             retryable=passing,
+            suggestion="Answer without it, and say so.",
         ) from None
     matches = [
         {"id": record.id, "title": shown_title(record.title, record.text), "url": link} for record, link in found
