@@ -4,10 +4,11 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 from tests.agents.voice.kit import obedient, voice
@@ -40,10 +41,30 @@ def zoom_settings(url):
     }
 
 
-class GoogleWorld:
-    """Google, who invites itself, and Zoom."""
+def mail_settings(mail):
+    return {
+        "mail_host": "127.0.0.1",
+        "mail_port": mail.port,
+        "mail_security": "none",
+        "mail_from": "team@example.com",
+    }
 
-    def __init__(self, google, zoom, google_proxy, zoom_proxy, folder):
+
+def zoom_step(proxy):
+    """What the last request to Zoom was for."""
+    method, path, _ = proxy.requests[-1]
+    return f"zoom {method} {path.partition('?')[0]}"
+
+
+def mailed(mail):
+    """The invitations that their readers see: one of each UID and SEQUENCE, however often it was sent."""
+    return sorted({(str(one["UID"]), int(one["SEQUENCE"])) for _, one, _ in mail.events()})
+
+
+class GoogleWorld:
+    """Google, who invites itself; meetings are Zoom's or its own."""
+
+    def __init__(self, google, zoom, google_proxy, zoom_proxy, folder, meetings):
         self.google, self.zoom, self.proxies = google, zoom, (google_proxy, zoom_proxy)
         key = {
             "type": "authorized_user", "refresh_token": "1//a-refresh-token", "client_id": "c", "client_secret": "s",
@@ -55,25 +76,36 @@ class GoogleWorld:
             "google_credentials": str(folder / "google.json"),
             "google_url": google_proxy.url,
             **zoom_settings(zoom_proxy.url),
+            "meetings": meetings,
         }
 
     def on_step(self, step):
-        for proxy in self.proxies:
-            proxy.on_step = step
+        google, zoom = self.proxies
+        google.on_step = lambda: step(f"calendar {google.requests[-1][0]}")
+        zoom.on_step = lambda: step(zoom_step(zoom))
+
+    def _events(self):
+        return [one for events in self.google.calendars.values() for one in events.values()]
 
     def count(self):
-        return sum(one["status"] != "cancelled" for events in self.google.calendars.values() for one in events.values())
+        return sum(one["status"] != "cancelled" for one in self._events())
+
+    def meeting_count(self):
+        return len(self.zoom.meetings) + sum("hangoutLink" in one for one in self._events())
+
+    def invitations(self):
+        return [(event_id, 0) for kind, event_id, _ in self.google.mails if kind == "invitation"]
 
 
 @contextmanager
-def open_google_world(folder):
+def open_google_world(folder, meetings="zoom"):
     with (
         zoom_server() as zoom,
         google_server() as google,
         bad_proxy(google.port) as google_proxy,
         bad_proxy(zoom.port) as zoom_proxy,
     ):
-        yield GoogleWorld(google, zoom, google_proxy, zoom_proxy, folder)
+        yield GoogleWorld(google, zoom, google_proxy, zoom_proxy, folder, meetings)
         assert [*google.violations, *zoom.violations] == []
 
 
@@ -91,14 +123,13 @@ class World:
             "calendars": radicale.calendars("primary", "team"),
             "time_zone": "Europe/Zagreb",
             **zoom_settings(zoom_proxy.url),
-            "mail_host": "127.0.0.1",
-            "mail_port": mail.port,
-            "mail_security": "none",
-            "mail_from": "team@example.com",
+            **mail_settings(mail),
         }
 
     def on_step(self, step):
-        self.dav_proxy.on_step = self.zoom_proxy.on_step = self.mail.on_step = step
+        self.dav_proxy.on_step = lambda: step(f"calendar {self.dav_proxy.requests[-1][0]}")
+        self.zoom_proxy.on_step = lambda: step(zoom_step(self.zoom_proxy))
+        self.mail.on_step = lambda: step("mail")
 
     def stored(self):
         """The texts of all events on the server, as another program reads them."""
@@ -111,6 +142,41 @@ class World:
 
     def count(self):
         return sum(text.count("BEGIN:VEVENT") for text in self.stored())
+
+    def meeting_count(self):
+        return len(self.zoom.meetings)
+
+    def invitations(self):
+        return mailed(self.mail)
+
+
+class EmbeddedWorld:
+    """The calendar in a file, with Zoom and mail."""
+
+    def __init__(self, folder, zoom, mail, zoom_proxy):
+        self.file, self.zoom, self.mail, self.zoom_proxy = folder / "calendar.db", zoom, mail, zoom_proxy
+        self.settings = {"names": ["team"], **zoom_settings(zoom_proxy.url), **mail_settings(mail)}
+
+    def on_step(self, step):
+        self.zoom_proxy.on_step = lambda: step(zoom_step(self.zoom_proxy))
+        self.mail.on_step = lambda: step("mail")
+
+    def count(self):
+        with closing(sqlite3.connect(self.file)) as db:
+            return db.execute("SELECT count(*) FROM item WHERE status <> 'cancelled'").fetchone()[0]
+
+    def meeting_count(self):
+        return len(self.zoom.meetings)
+
+    def invitations(self):
+        return mailed(self.mail)
+
+
+@contextmanager
+def open_embedded_world(folder):
+    with zoom_server() as zoom, mail_server() as mail, bad_proxy(zoom.port) as zooming:
+        yield EmbeddedWorld(folder, zoom, mail, zooming)
+        assert zoom.violations == []
 
 
 @contextmanager
@@ -198,9 +264,10 @@ async def open_host(world, artifact, folder, mode="text", settling_seconds=0.0, 
         await calendar.close()
 
 
-def approve_and_die(world, artifact, folder, request, at):
-    """Approve in a process of its own, which is killed when the servers have passed this step. How many steps there were."""
-    passed, lock = 0, threading.Lock()
+def approve_and_die(world, artifact, folder, request, dies):
+    """Approve in a process of its own, which is killed once `dies(steps)`: what the servers have passed so far, each when it came
+    and when it was carried out. Whether it was killed, and what it said if it was not."""
+    passed, lock, killed = [], threading.Lock(), False
     process = subprocess.Popen(
         [sys.executable, str(WORKER), str(artifact), str(folder), request["id"], request["token"]],
         stdin=subprocess.PIPE,
@@ -208,11 +275,12 @@ def approve_and_die(world, artifact, folder, request, at):
         text=True,
     )
 
-    def step():
-        nonlocal passed
+    def step(what):
+        nonlocal killed
         with lock:
-            passed += 1
-            if passed == at and process.poll() is None:
+            passed.append(what)
+            if not killed and dies(passed) and process.poll() is None:
+                killed = True
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
 
@@ -220,5 +288,6 @@ def approve_and_die(world, artifact, folder, request, at):
     try:
         out, _ = process.communicate(json.dumps(world.settings), timeout=120)
     finally:
-        world.on_step(lambda: None)
-    return passed, process.returncode, out
+        world.on_step(lambda what: None)
+    assert process.returncode == (-signal.SIGKILL if killed else 0)
+    return killed, out
