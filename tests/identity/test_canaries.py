@@ -7,10 +7,15 @@ import json
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psycopg
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from tests.identity.authorization_server import SECRET, AuthorizationServer
 from tests.identity.kit import BACK, HANDED_OUT, connections, consent
 from tests.runtime.kit import Tools, reading, writing
@@ -19,8 +24,10 @@ from handrail import Call
 from handrail.agents import Conversation, TextAgent
 from handrail.app import Runtime
 from handrail.identity.connections import Connections
+from handrail.observe.tracing import Tracing
 from handrail.runtime.session import Session
 from handrail.stores import SqliteStore
+from handrail.stores.postgres import PostgresStore
 from handrail.testing import PlayedModel
 
 CANARY = "canary-"
@@ -113,26 +120,51 @@ def finder() -> Iterator[Finder]:
     root.setLevel(level)
 
 
+class SpansFor(SpanExporter):
+    """Shows each span of the real SDK to the finder when it ends."""
+
+    def __init__(self, finder: Finder) -> None:
+        self._finder = finder
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._finder.look("span", *(span.to_json() for span in spans))
+        return SpanExportResult.SUCCESS
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
+    """Where the store is: a file, or the URL of a database of its own."""
+    if request.param == "sqlite":
+        return tmp_path / "store.db"
+    url: str = request.getfixturevalue("postgres").new_database()
+    return url
+
+
 async def test_no_token_is_found_after_two_thousand_calls(
-    tmp_path: Path, server: AuthorizationServer, finder: Finder
+    tmp_path: Path, place: Path | str, server: AuthorizationServer, finder: Finder
 ) -> None:
-    await play(tmp_path, server, finder, calls=2_000)
+    await play(tmp_path, place, server, finder, calls=2_000)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 async def test_no_token_is_found_after_a_hundred_thousand_calls(
-    tmp_path: Path, server: AuthorizationServer, finder: Finder, seed: int
+    tmp_path: Path, place: Path | str, server: AuthorizationServer, finder: Finder, seed: int
 ) -> None:
-    """Four runs of twenty-five thousand, so that they can be played side by side."""
-    await play(tmp_path, server, finder, calls=25_000, seed=seed)
+    """Four runs of twenty-five thousand on each store, so that they can be played side by side."""
+    await play(tmp_path, place, server, finder, calls=25_000, seed=seed)
 
 
-async def play(folder: Path, server: AuthorizationServer, finder: Finder, *, calls: int, seed: int = 19) -> None:
+async def play(
+    folder: Path, place: Path | str, server: AuthorizationServer, finder: Finder, *, calls: int, seed: int = 19
+) -> None:
     chance = random.Random(seed)
     tools = Tools(folder / "project")
     tools.write(TOOLS)
-    store = SqliteStore(folder / "store.db")
+    store = SqliteStore(place) if isinstance(place, Path) else PostgresStore(place)
+    spans, numbers = TracerProvider(), InMemoryMetricReader()
+    spans.add_span_processor(SimpleSpanProcessor(SpansFor(finder)))
+    tracing = Tracing(spans, MeterProvider([numbers]), owned=(spans,))
     made = connections(server, store)
     made.page = "/#/connections/"
     many = 10_000_000
@@ -141,7 +173,8 @@ async def play(folder: Path, server: AuthorizationServer, finder: Finder, *, cal
         "identical_calls": many, "refusals": many, "empty_results": many,
     }  # fmt: skip
     outcomes: Counter[str] = Counter()
-    async with Runtime(tools.build(), store=store, connections=made, audit=folder / "audit", policy=policy) as runtime:
+    options = {"connections": made, "audit": folder / "audit", "policy": policy, "tracing": tracing}
+    async with Runtime(tools.build(), store=store, **options) as runtime:
         sessions = {person: await runtime.open_session(user=person) for person in PEOPLE}
         listeners = [asyncio.create_task(_listen(session, finder)) for session in sessions.values()]
 
@@ -167,12 +200,17 @@ async def play(folder: Path, server: AuthorizationServer, finder: Finder, *, cal
             )
             finder.compare()
         finder.look("metrics", runtime.metrics.to_json(), runtime.metrics.to_prometheus())
+        data = numbers.get_metrics_data()
+        assert data is not None
+        finder.look("metrics", data.to_json())
         for listener in listeners:
             listener.cancel()
         await asyncio.gather(*listeners, return_exceptions=True)
     for path in folder.rglob("*"):
         if path.is_file() and "project" not in path.relative_to(folder).parts:
             finder.look("file", path.read_bytes().decode("latin-1"))
+    if isinstance(place, str):
+        _look_at_rows(place, finder)
     print(f"{calls} calls, {finder.handed_out} tokens handed out, {len(server.tokens)} made: {dict(outcomes)}; looked at "
           f"{dict(finder.seen)}; {len(finder.found)} found, {len(finder.mixed_up)} mixed up")  # fmt: skip
     assert finder.mixed_up == []
@@ -180,8 +218,30 @@ async def play(folder: Path, server: AuthorizationServer, finder: Finder, *, cal
     assert finder.handed_out > calls // 4
     assert outcomes["ok"] > calls // 5, outcomes
     assert min(outcomes["AUTH"], outcomes["INTERNAL"], outcomes["TRANSIENT"]) > calls // 50, outcomes
-    assert min(finder.seen[kind] for kind in ("log", "event", "envelope", "prompt", "metrics", "file")) > 0, finder.seen
+    kinds = (
+        "log",
+        "event",
+        "envelope",
+        "prompt",
+        "metrics",
+        "file",
+        "span",
+        *(["row"] if isinstance(place, str) else []),
+    )
+    assert min(finder.seen[kind] for kind in kinds) > 0, finder.seen
+    assert finder.seen["span"] > calls, "one for each call, and for the turns"
     assert sum(token.revoked for token in server.tokens) > 3, "some were refreshed or revoked on the way"
+
+
+def _look_at_rows(url: str, finder: Finder) -> None:
+    """Every row of every table, bytes as the letters that they are."""
+    with psycopg.connect(url) as db:
+        tables = db.execute(
+            "SELECT schemaname, tablename FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
+        ).fetchall()
+        for names in tables:
+            for row in db.execute(psycopg.sql.SQL("SELECT * FROM {}").format(psycopg.sql.Identifier(*names))):
+                finder.look("row", repr(row))
 
 
 async def _listen(session: Session, finder: Finder) -> None:
