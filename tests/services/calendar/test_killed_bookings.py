@@ -32,7 +32,7 @@ ARGS = {
 CHANGE = {"start_time": "2026-01-13T16:00:00+01:00", "attendees": ["ivo@example.com", "eva@example.com"]}
 MEETING = "zoom POST /v2/users/me/meetings"
 LANES = 4
-"""So many tests share the steps of a booking, to be played side by side: each takes every fourth."""
+"""The tests that share the steps of a booking and can be played side by side: each takes every fourth step."""
 WORLDS = ("embedded", "caldav", "google", "google with Meet")
 
 

@@ -1,8 +1,16 @@
 """Whatever a service does, the model and the person get one sentence, by the pipeline and behind an approval."""
 
 import pytest
+from tests.services.calendar.approved_calls import (
+    CANCEL,
+    CREATE,
+    UPDATE,
+    built,
+    open_google_world,
+    open_host,
+    open_world,
+)
 from tests.services.calendar.bad_proxy import broken_body, closed_before, html, status
-from tests.services.calendar.desk import CANCEL, CREATE, UPDATE, built, open_google_world, open_host, open_world
 from tests.services.calendar.test_google_faults import refusal
 from tests.services.sentences import is_one_sentence, told
 
