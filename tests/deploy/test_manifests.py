@@ -2,18 +2,21 @@
 the schemas of Kubernetes; for compose files no schema can be had from a package, so its parts are compared with each other."""
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema_rs
 import pytest
 import yaml
 from tests.deploy.dockerfile import stages
+from tests.server.kit import USER, in_process
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = json.loads((ROOT / "tests/data/kubernetes-1.34.json").read_text())
 MANIFESTS = sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))
 OBJECTS = [one for path in MANIFESTS for one in yaml.safe_load_all(path.read_text())]
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
+NGINX = (ROOT / "deploy/compose/nginx.conf").read_text()
 IMAGE = stages(ROOT / "Dockerfile")[-1]
 
 
@@ -90,7 +93,9 @@ def test_probes_ports_and_folders_are_those_of_the_image():
     assert IMAGE.last("VOLUME") in mounts.values()
     [key] = [one["secret"]["items"][0]["path"] for one in pod["volumes"] if "secret" in one]
     assert f"{mounts['key']}/{key}" in IMAGE.last("CMD")
-    assert pod["terminationGracePeriodSeconds"] > 20, "the default of shutdown_seconds"
+    [word, seconds] = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert word == "sleep", "requests still come while endpoints name a pod that stops"
+    assert pod["terminationGracePeriodSeconds"] > int(seconds) + 20, "the default of shutdown_seconds"
 
 
 def test_secrets_are_named_and_never_written():
@@ -139,15 +144,44 @@ def test_every_volume_and_secret_that_compose_uses_is_declared():
 
 
 def test_the_proxy_of_compose_reaches_both_servers_and_passes_streams_on():
-    config = (ROOT / "deploy/compose/nginx.conf").read_text()
     port = IMAGE.last("EXPOSE")
-    assert [line.strip() for line in config.splitlines() if line.strip().startswith("server server-")] == [
-        f"server server-1:{port};",
-        f"server server-2:{port};",
+    # "resolve": a server that was made anew is found at its new address.
+    assert re.findall(r"^ *server (server-.*);$", NGINX, re.MULTILINE) == [
+        f"server-1:{port} resolve",
+        f"server-2:{port} resolve",
     ]
-    assert "proxy_buffering off;" in config
-    assert "proxy_set_header Host $host;" in config
-    assert "ip_hash" not in config
+    assert re.search(r"^ *resolver \S+ valid=\d+s;$", NGINX, re.MULTILINE)
+    assert re.search(r"^ *zone \S+ \d+k;$", NGINX, re.MULTILINE), (
+        "where nginx keeps the addresses that it resolves again"
+    )
+    version = re.fullmatch(r"nginx:(\d+)\.(\d+).*", COMPOSE["services"]["proxy"]["image"])
+    assert version is not None
+    assert tuple(map(int, version.groups())) >= (1, 28), "the first stable one that resolves again"
+    assert "proxy_buffering off;" in NGINX
+    assert "ip_hash" not in NGINX
     [published] = COMPOSE["services"]["proxy"]["ports"]
-    assert f"listen {published.split(':')[-1]};" in config
+    assert f"listen {published.split(':')[-1]};" in NGINX
     assert published.startswith("127.0.0.1:"), "nothing is published to the network before somebody decides so"
+
+
+def host_as_nginx_sends_it(configuration: str, host: str) -> str:
+    """The `Host` that a server sees of a request for `host`, where nginx has this configuration."""
+    [value] = re.findall(r"^ *proxy_set_header Host (\S+);", configuration, re.MULTILINE)
+    return {"$http_host": host, "$host": host.partition(":")[0].lower()}[value]
+
+
+def example_of_a_proxy() -> str:
+    page = (ROOT / "docs/deployment.md").read_text()
+    [example] = [part for part in page.split("```") if "proxy_pass" in part]
+    return example
+
+
+@pytest.mark.parametrize("configuration", [NGINX, example_of_a_proxy()], ids=["compose", "the page"])
+async def test_a_page_that_was_loaded_through_the_proxy_may_use_its_server(tmp_path, configuration):
+    [published] = COMPOSE["services"]["proxy"]["ports"]
+    browsed = f"localhost:{published.split(':')[1]}"
+    async with in_process(tmp_path) as server:
+        host = host_as_nginx_sends_it(configuration, browsed)
+        for origin, status in ((f"http://{browsed}", 201), ("http://localhost:1", 403), ("http://localhost", 403)):
+            answer = await server.post("/api/sessions", {}, USER, headers={"Host": host, "Origin": origin})
+            assert answer.status_code == status, origin
