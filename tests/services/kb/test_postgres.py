@@ -164,6 +164,27 @@ def test_a_server_without_pgvector_is_said_to_have_none(url, opened, embedder, c
     assert "the server does not have pgvector" in caplog.text
 
 
+def test_a_pgvector_that_is_too_old_is_named_and_vectors_are_compared_all_the_same(url, opened, embedder, caplog):
+    with psycopg.connect(url, autocommit=True) as db:
+        # As a server has it that was never upgraded: the type came with 0.7.
+        db.execute("CREATE EXTENSION vector")
+        (now,) = db.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchone()
+        db.execute("ALTER TYPE halfvec RENAME TO of_a_later_version")
+        db.execute("UPDATE pg_extension SET extversion = '0.6.2' WHERE extname = 'vector'")
+    assert "pgvector" not in opened(url).check()
+    kb = opened(url, *RECORDS, embedder=embedder)
+    with caplog.at_level(logging.WARNING, logger="handrail.kb"):
+        assert [one.record.id for one in kb.search_now("physician", namespaces=["studio"])] == ["person:doctor"]
+    assert "has pgvector 0.6.2, and 0.7 or newer is needed" in caplog.text
+    assert "without pgvector" in kb.check()
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("ALTER TYPE of_a_later_version RENAME TO halfvec")
+        db.execute("UPDATE pg_extension SET extversion = %s WHERE extname = 'vector'", (now,))
+    again = opened(url, embedder=embedder)
+    assert [one.record.id for one in again.search_now("physician", namespaces=["studio"])] == ["person:doctor"]
+    assert again.database.read_now(lambda db: db.holds_halfvec()), "what was there is kept in pgvector's type now"
+
+
 # What can be wrong
 
 

@@ -59,7 +59,7 @@ class PostgresKnowledgeBase(KnowledgeThreads):
         finally:
             self._close(db)
         said = [f'in the database "{self.name}"' + ("" if made else ", made when it is first needed")]
-        if has_vectors or (found and not made):
+        if has_vectors or (not made and tables.has_halfvec(found)):
             said.append(f"pgvector {found}")
         elif made:
             said.append("without pgvector, so that each process compares all vectors itself")

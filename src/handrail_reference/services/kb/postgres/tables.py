@@ -57,6 +57,7 @@ _FIRST = (
 )
 MIGRATIONS: tuple[tuple[str, ...], ...] = (_FIRST,)
 _BATCH = 500
+_HALFVEC_SINCE = (0, 7)
 
 
 def version_of(db: PostgresKnowledge) -> int:
@@ -104,12 +105,31 @@ def pgvector_version(db: PostgresKnowledge) -> str | None:
     return None if found is None else str(found)
 
 
+def release_of(version: str) -> tuple[int, ...]:
+    """Its first two numbers."""
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+
+
+def has_halfvec(version: str | None) -> bool:
+    """Whether this version of pgvector has the type that vectors are kept in."""
+    return version is not None and release_of(version) >= _HALFVEC_SINCE
+
+
 def install_pgvector(db: PostgresKnowledge) -> str:
     """Let the database have pgvector; an empty text, or a sentence that says why it has not."""
-    if pgvector_version(db) is not None:
-        return ""
-    if not db.one("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"):
+    version = pgvector_version(db)
+    if version is not None:
+        if has_halfvec(version):
+            return ""
+        return (
+            f"its database has pgvector {version}, and 0.7 or newer is needed; have an administrator run "
+            "`ALTER EXTENSION vector UPDATE` in it"
+        )
+    found = db.one("SELECT default_version FROM pg_available_extensions WHERE name = 'vector'")
+    if found is None:
         return "the server does not have pgvector"
+    if not has_halfvec(found):
+        return f"the server has pgvector {found}, and 0.7 or newer is needed"
     try:
         with db.connection.transaction():
             # Not into our own schema: a table there has the name of a type of pgvector.

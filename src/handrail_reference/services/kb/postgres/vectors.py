@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from handrail_reference.services.kb.connection import KnowledgeConnection
 from handrail_reference.services.kb.filtered import few_keys
 from handrail_reference.services.kb.port import Filter
-from handrail_reference.services.kb.postgres import connection
+from handrail_reference.services.kb.postgres import connection, tables
 from handrail_reference.services.kb.vectors import CANDIDATES, Floats, VectorHits
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class PgvectorSearch:
     ) -> list[int]:
         """The records of the closest pieces that are readable and fit the filter."""
         db.connection.execute(f"SET LOCAL hnsw.ef_search = {_CLOSEST_PIECES:d}".encode())
-        if db.remembered("pgvector", lambda: _version(db)) >= _ITERATIVE_SINCE:
+        version = db.remembered("pgvector", lambda: tables.pgvector_version(db)) or ""
+        if tables.release_of(version) >= _ITERATIVE_SINCE:
             db.connection.execute("SET LOCAL hnsw.iterative_scan = relaxed_order")
         condition, values = wanted.as_sql()
         sql = _CLOSEST.format(condition=condition, space=space, dimensions=self.dimensions)
@@ -85,8 +86,3 @@ class PgvectorSearch:
 def _space_of(db: KnowledgeConnection, name: str) -> int | None:
     row = db.execute("SELECT id FROM space WHERE name = ?", (name,)).fetchone()
     return None if row is None else int(row[0])
-
-
-def _version(db: PostgresKnowledge) -> tuple[int, ...]:
-    text = str(db.one("SELECT extversion FROM pg_extension WHERE extname = 'vector'"))
-    return tuple(int(part) for part in text.split(".")[:2] if part.isdecimal())
