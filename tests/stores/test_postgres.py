@@ -448,6 +448,17 @@ async def test_a_database_that_is_set_to_lose_commits_later_takes_no_more_calls(
         assert "has synchronous_commit = off" in str(raised.value)
 
 
+async def test_a_server_that_does_not_wait_for_its_disk_is_a_warning_at_the_start(url, own_server, caplog):
+    """That of all tests does not: what it loses when the machine fails is nobody's loss."""
+    async with machines(own_server.new_database(), "o1"):
+        assert "fsync" not in caplog.text
+    async with machines(url, "o1", "o2"):
+        pass
+    lines = [record.getMessage() for record in caplog.records if "has fsync = off" in record.getMessage()]
+    assert len(lines) == 2, "each process says it once"
+    assert "loses calls that were answered when its machine fails" in lines[0]
+
+
 async def test_options_in_the_url_do_not_take_away_what_the_promises_need(url):
     await _refused(f"{url}&options=-c%20synchronous_commit%3Doff", "has synchronous_commit = off")
     await _refused(f"{url}&options=-c%20synchronous_commit%3Doff%5C", "end with a backslash")
@@ -665,6 +676,39 @@ async def test_a_newer_version_of_the_tables_is_refused(url):
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("INSERT INTO handrail_migration VALUES (999, 'of the future', 0)")
     await _refused(url, "was written by a newer Handrail")
+
+
+async def test_a_process_that_meets_tables_of_a_newer_release_says_so_once_and_writes_nothing(url, monkeypatch, caplog):
+    monkeypatch.setattr(heartbeat, "_BEAT_SECONDS", 0.05)
+    async with machines(url, "o1") as (store,):
+        assert (await store.claim(claim("k1"))).verdict is ClaimVerdict.CLAIMED
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute("INSERT INTO handrail_migration VALUES (999, 'of the future', 0)")
+            _cut_connections(db)
+        said = ""
+        async with asyncio.timeout(60):
+            while "was written by a newer Handrail" not in said:
+                await asyncio.sleep(0.01)
+                try:
+                    await store.try_writing()
+                except StoreUnavailable as error:
+                    said = str(error)
+        assert said.endswith("upgrade Handrail, or name another database.")
+        await asyncio.sleep(3)  # many beats
+        with pytest.raises(StoreUnavailable, match="by a newer Handrail"):
+            await store.claim(claim("k2", args_digest="d2"))
+        assert await store.ledger_row("k1") is not None, "reads continue"
+        assert await store.ledger_row("k2") is None
+        lines = [record for record in caplog.records if "by a newer Handrail" in record.getMessage()]
+        assert [record.levelname for record in lines] == ["ERROR"]
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute("DELETE FROM handrail_migration WHERE version = 999")
+        async with asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(StoreUnavailable):
+                    await store.claim(claim("k2", args_digest="d2"))
+                    break
+                await asyncio.sleep(0.01)
 
 
 async def test_a_database_of_another_program_is_refused_and_left_alone(empty):

@@ -306,7 +306,7 @@ def migrate(
             if version > newest:
                 raise UsageError(
                     f'The store "{name}" was written by a newer Handrail (its tables have version {version}; this one '
-                    f"knows {newest}); upgrade Handrail, or name another file."
+                    f"knows {newest}); upgrade Handrail, or name another {'database' if on_postgres else 'file'}."
                 )
             step = next((step for step in migrations if step.version > version), None)
             if step is not None:

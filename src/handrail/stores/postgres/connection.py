@@ -193,6 +193,18 @@ def check_durability(db: PostgresDatabase, title: str, refusal: type[HandrailErr
         )
 
 
+def warn_of_lost_writes(db: PostgresDatabase, title: str) -> None:
+    """No refusal, because only whoever runs the server can set these, and on a server for tests they may well be off."""
+    row = db.connection.execute("SELECT current_setting('fsync'), current_setting('full_page_writes')").fetchone()
+    off = [name for name, value in zip(("fsync", "full_page_writes"), row or (), strict=False) if value == "off"]
+    if off:
+        _log.warning(
+            '%s has %s = off, which loses calls that were answered when its machine fails; set it to "on"',
+            title,
+            " and ".join(off),
+        )
+
+
 def read_only(db: PostgresDatabase, title: str) -> None:
     """For a connection that only reads: of the server that takes writes, because a standby may be behind what was answered."""
     if db.connection.execute("SELECT pg_is_in_recovery()").fetchone() != (False,):

@@ -63,6 +63,8 @@ class Heartbeat:
         self._clock = clock
         self._title = title
         self._owners: dict[str, bool] = {}
+        self.refusal = ""
+        """Why nothing may be written any more, as a sentence: what no later beat mends, such as tables of a newer release."""
         self._failed_at = float("-inf")
         self._guard = threading.Lock()
         self._ends = threading.Event()
@@ -133,6 +135,13 @@ class Heartbeat:
                     for owner in self._owners:
                         self._take(owner)
                     self._write(list(self._owners))
+                    self.refusal = ""
+                except UsageError as error:
+                    self._failed_at = time.monotonic()
+                    if str(error) != self.refusal:
+                        _log.error("%s Until then this process writes nothing, and others take it for dead.", error)
+                    self.refusal = str(error)
+                    self._database.close()
                 except Exception as error:  # noqa: BLE001 - without this thread, others would take us for dead
                     self._failed_at = time.monotonic()
                     # The others are told by what they wait for; here it is only noted.

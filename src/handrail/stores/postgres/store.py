@@ -25,6 +25,7 @@ from handrail.stores.postgres.connection import (
     check_durability,
     check_server,
     read_only,
+    warn_of_lost_writes,
     warn_of_transport,
 )
 from handrail.stores.postgres.dialect import BEGIN
@@ -123,6 +124,7 @@ class PostgresStore(ThreadedStore):
         # Those that have no answer yet: what is answered is committed, and never carried out again.
         left = list(batch)
         try:
+            self._check_refusal()
             db = database.get()
             groups = grouped([job.request for job in left], _MAX_GROUP)
             if all(group.is_together for group in groups):
@@ -135,6 +137,11 @@ class PostgresStore(ThreadedStore):
             for job in left:
                 # An exception of its own for each: they are raised in different tasks.
                 job.error = self._failure(error)
+
+    def _check_refusal(self) -> None:
+        """A connection that was there before may still take what the heartbeat has learned not to write."""
+        if self._heartbeat is not None and self._heartbeat.refusal:
+            raise StoreUnavailable(self._heartbeat.refusal)
 
     def _in_one_trip(self, db: PostgresDatabase, left: list[Job], groups: Sequence[Group]) -> None:
         """Commit what no precondition refuses, each group with one trip to the server."""
@@ -239,6 +246,7 @@ class PostgresStore(ThreadedStore):
         check_durability(db, self._title, UsageError)
         if not self._warned:
             warn_of_transport(db, self._title)
+            warn_of_lost_writes(db, self._title)
             self._warned = True
         # Others may be at an upgrade, which takes its time.
         db.connection.execute("SET lock_timeout = 60000")
