@@ -1,14 +1,18 @@
-"""What a call meets when the store's files go away or its disk hangs: no handler starts that could not be recorded."""
+"""What a call meets when the files or the server of the store go away, or its disk hangs: no handler starts that could not be
+recorded."""
 
 import asyncio
 import shutil
+import signal
 import threading
 
 import pytest
+from tests.postgres_server import postgres_server
 from tests.runtime.kit import FOUND, PAID, kind, reading, writing
 
 from handrail.contract.store import StoreUnavailable
 from handrail.stores import SqliteStore
+from handrail.stores.postgres import PostgresStore
 
 TOOLS = {"pay": (writing(), PAID), "look": (reading(), FOUND)}
 
@@ -70,6 +74,28 @@ async def test_a_claim_whose_commit_hung_starts_nothing_until_it_is_asked_for_ag
                 assert kind(answer) in ("STORE_UNAVAILABLE", "IN_PROGRESS")
                 await asyncio.sleep(0.01)
         assert world.starts == starts + 1
+
+
+async def test_a_server_that_crashes_refuses_writes_until_it_is_back_while_reads_go_on(make_tools):
+    with postgres_server() as server:
+        async with make_tools(TOOLS, store=PostgresStore(server.new_database(), limit_seconds=5)) as world:
+            session = await world.session()
+            assert (await session.call("pay", {"q": "a"}, call_id="c1")).ok
+            server.stop(signal.SIGQUIT)
+            for number in range(3):
+                answer = await session.call("pay", {"q": "b"}, call_id="c2")
+                assert kind(answer) == "STORE_UNAVAILABLE"
+                assert not answer.error.partial_side_effects
+                assert (await session.call("look", {"q": f"while it is away {number}"})).ok
+            server.start()
+            async with asyncio.timeout(60):
+                while not (answer := await session.call("pay", {"q": "b"}, call_id="c2")).ok:
+                    assert kind(answer) == "STORE_UNAVAILABLE"
+                    await asyncio.sleep(0.05)
+            assert (await session.call("look", {"q": "once it is back"})).ok
+            assert (await session.call("pay", {"q": "a"}, call_id="c1")).meta["replayed"]
+            paid = [args["q"] for args in world.tools.started() if len(args["q"]) == 1]
+            assert paid == ["a", "b"]
 
 
 async def begun(session):
