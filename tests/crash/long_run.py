@@ -11,6 +11,7 @@ double in the pieces after it.
 """
 
 import argparse
+import hashlib
 import json
 import random
 import signal
@@ -36,6 +37,15 @@ GOALS = {
 }
 _ROOT = Path(__file__).parents[2]
 _PROGRESS = _ROOT / "build" / "long-run.json"
+_PLAYED = (
+    "src",
+    "tests/crash",
+    "tests/loopback_proxy.py",
+    "tests/postgres_server.py",
+    "tests/runtime/kit.py",
+    "tests/server",
+)
+"""The code that a run depends on."""
 
 
 @dataclass(slots=True)
@@ -115,19 +125,27 @@ class Progress:
 
 
 def current_commit(root: Path = _ROOT) -> str:
-    """That of the code that runs; one with changes is another."""
+    """That of the code that runs. What has changes, or no commit at all, is told apart by what its files hold."""
     try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
-        changes = subprocess.run(
-            ["git", "status", "--porcelain", "--", "src", "tests/crash"],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        head = _git(root, "rev-parse", "HEAD")
+        changes = _git(root, "status", "--porcelain", "--", *_PLAYED)
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return head.stdout.strip() + (" with changes" if changes.stdout else "")
+        return f"none, files {_digest(root)}"
+    return f"{head} with changes {_digest(root)}" if changes else head
+
+
+def _git(root: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _digest(root: Path) -> str:
+    """Of every file that is played."""
+    found = hashlib.sha256()
+    for place in (root / name for name in _PLAYED):
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            content = path.read_bytes() if path.exists() else b""
+            found.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
+    return found.hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,21 @@
 """The long run is played in pieces, and a run that was stopped continues with the next."""
 
+import os
+import shutil
+import subprocess
+
 import pytest
-from tests.crash.long_run import GOALS, STOPS, OnStore, Progress, _control, _kill, _next, advance
+from tests.crash.long_run import (
+    GOALS,
+    STOPS,
+    OnStore,
+    Progress,
+    _control,
+    _kill,
+    _next,
+    advance,
+    current_commit,
+)
 
 
 def _done() -> Progress:
@@ -16,6 +30,32 @@ def test_the_long_run_continues_where_it_was_stopped_at_the_same_commit(tmp_path
     _done().write(path)
     assert Progress.read(path, "c1") == _done()
     assert Progress.read(path, "c2") == Progress(commit="c2")
+
+
+def _code(folder, text):
+    (folder / "src").mkdir(exist_ok=True)
+    (folder / "src" / "ledger.py").write_text(text)
+    return current_commit(folder)
+
+
+def test_pieces_of_other_code_do_not_count_although_it_was_not_committed(tmp_path, monkeypatch):
+    if shutil.which("git") is None:
+        reason = "There is no git on this machine; install it to try a repository."
+        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    bare = {_code(tmp_path, text) for text in ("a", "b", "a")}
+    assert len(bare) == 2, "without a commit"
+    for words in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "-qm", "a"],
+    ):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    clean, changed, otherwise, again = (_code(tmp_path, text) for text in ("a", "b", "c", "b"))
+    assert len(clean) == 40
+    assert changed.startswith(f"{clean} with changes ")
+    assert changed == again
+    assert len({clean, changed, otherwise} | bare) == 5
 
 
 def test_the_figures_of_an_earlier_form_of_the_run_do_not_count(tmp_path):
