@@ -161,6 +161,8 @@ class PostgresKnowledge:
             self.connection.execute("SET LOCAL statement_timeout = 0")
             self.connection.execute("SET LOCAL maintenance_work_mem = '256MB'")
             self.connection.execute(statement.encode())
+            # Before the server has counted how many vectors each scope has, it takes them for few, and compares all.
+            self.connection.execute("ANALYZE vector")
 
     def hnsw_index(self, space: int) -> bool:
         return bool(self.one("SELECT to_regclass(%s) IS NOT NULL", _index_name(space)))
