@@ -15,7 +15,12 @@ async def execute(args, ctx):
     await ctx.gate.wait()
     return {"ok": True, "data": {"paid": args.get("q", "")}}
 """
-TOOLS = {"pay": (writing(), SLOWLY_PAID), "note": (writing(), PAID), "transfer": (confirmed(), PAID)}
+TOOLS = {
+    "pay": (writing(), SLOWLY_PAID),
+    "set": (writing(idempotent=True, timeoutMs=60_000), SLOWLY_PAID),
+    "note": (writing(), PAID),
+    "transfer": (confirmed(), PAID),
+}
 QUICK = {"lease_ms": 20}
 IMPATIENT = {**QUICK, "text": {"wait_seconds": 0.05}}
 
@@ -200,3 +205,29 @@ async def test_the_second_of_two_identical_calls_that_a_dead_process_left_goes_o
         assert (await session.call("set", {"q": "a"}, call_id="c1")).data == first.data
         assert sorted(row.ordinal for row in await world.store.ledger_rows()) == [1, 2]
         assert world.starts == 2
+
+
+async def test_a_duplicate_whose_first_was_refused_meanwhile_is_no_second_wish(world, gate):
+    """It has seen that its id stands for the execution in the other process; while it looks that up, the claim is refused."""
+    async with world:
+        here = await world.session(runtime=world.runtime(policy=QUICK, capabilities={"gate": gate}))
+        running = asyncio.create_task(here.call("set", {"q": "a"}, call_id="c1"))
+        await until(lambda: world.starts)
+        here.core._housekeeper.cancel()  # its lease ends, but it lives: a claim is told that it runs
+        await asyncio.sleep(0.03)
+        session = await resumed(here, world.runtime(policy=IMPATIENT, capabilities={"gate": gate}))
+        may_claim, may_look = asyncio.Event(), asyncio.Event()
+        claiming = held_up(world, "claim", may_claim, False)
+        first = asyncio.create_task(session.call("set", {"q": "a"}, call_id="c2"))
+        await claiming.wait()
+        looking = held_up(world, "ledger_row", may_look, False)
+        duplicate = asyncio.create_task(session.call("set", {"q": "a"}, call_id="c2"))
+        await looking.wait()
+        may_claim.set()
+        assert kind(await first) == "IN_PROGRESS"
+        may_look.set()
+        assert kind(await duplicate) == "IN_PROGRESS"
+        gate.set()
+        assert (await running).ok
+        assert (await session.call("set", {"q": "a"}, call_id="c2")).meta["replayed"]
+        assert world.starts == 1

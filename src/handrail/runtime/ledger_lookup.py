@@ -113,10 +113,14 @@ class LedgerLookup:
         attempt.turn.take(row)
         return await self._answers.replay(attempt, entry)
 
-    async def take_ordinal(self, attempt: Attempt, key: str) -> None:
+    async def take_ordinal(self, attempt: Attempt, entry: Entry) -> None:
         """An id of an earlier connection, delivered again: it takes its ordinal here too, before an identical call does."""
+        key = entry.ledger_key
+        assert key is not None
         row = await self._store.ledger_row(key)
-        if row is not None:
+        # Its claim may have been refused meanwhile, which gives the ordinal back: taken after that it would be nobody's, and the
+        # same call, made again, would be a second wish.
+        if row is not None and entry.ledger_key == key:
             attempt.turn.take(row)
 
     async def row(self, key: str, seconds: float) -> LedgerRow | None:

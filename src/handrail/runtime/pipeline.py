@@ -164,7 +164,7 @@ class Pipeline:
             if known.ledger_key is not None and (known.unknown or not (known.response is not None or known.kept)):
                 return await self._lookup.replay(attempt, known)
             if known.ledger_key is not None and attempt.turn.from_before:
-                await self._lookup.take_ordinal(attempt, known.ledger_key)
+                await self._lookup.take_ordinal(attempt, known)
             answer = await self.answers.replay(attempt, known)
         except StoreUnavailable as error:
             return self.answers.refuse_unrecorded(attempt, error)
