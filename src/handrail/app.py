@@ -110,7 +110,6 @@ class Runtime(RuntimeCore):
             log = audit
         numbers = metrics or Metrics()
         if isinstance(numbers, Metrics):
-            numbers.declared_size = lambda tool_id: _declared_size(registry, tool_id)
             numbers.versioned = VersionedTools(registry)
         super().__init__(
             registry,
@@ -211,11 +210,6 @@ class VersionedTools(Collection[str]):
 def own_capabilities(secrets: Mapping[str, str] | None = None) -> dict[str, PerCall]:
     """What every runtime gives its tools without any set-up."""
     return {**built_in(secrets), "guides": PerCall(Guides), "tool_search": PerCall(ToolSearch)}
-
-
-def _declared_size(registry: Registry, tool_id: str) -> int | None:
-    tool = registry.snapshot().get(tool_id.partition("@")[0])
-    return tool.definition.max_output_bytes if tool is not None else None
 
 
 def _as_meant(definition: ToolDefinition, provider: str, args: Any) -> Any:

@@ -165,19 +165,6 @@ def test_long_responses_and_a_full_context_are_warned_of():
     ]
 
 
-def test_a_tool_that_declares_long_responses_is_warned_of_later():
-    metrics = Metrics()
-    metrics.declared_size = {"documents": 524_288, "short": 800}.get
-    for tool in ("documents", "short", "plain"):
-        metrics.record(tool, 1, True, None, 1_501)
-    assert metrics.warnings() == [
-        'Responses of "plain" are long: P95 is 1,501 characters, more than 1,500.',
-        'Responses of "short" are long: P95 is 1,501 characters, more than 1,500.',
-    ]
-    metrics.record("documents", 1, True, None, 20_001)
-    assert 'Responses of "documents" are long: P95 is 20,001 characters, more than 20,000.' in metrics.warnings()
-
-
 def test_prometheus_text_is_taken_by_a_strict_parser():
     metrics = Metrics()
     metrics.record("kb_search", 20, True, None, 400)

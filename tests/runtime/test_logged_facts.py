@@ -96,3 +96,15 @@ def test_long_answers_are_logged_once_for_a_tool(caplog):
     assert [record.getMessage() for record in caplog.records] == [
         'Responses of "look" are long: P95 is 2,000 characters, more than 1,500.'
     ]
+
+
+async def test_a_tool_that_may_answer_at_length_is_warned_of_as_any_other(make_tools, caplog):
+    long = "async def execute(args, ctx):\n    return {'ok': True, 'data': {'text': 'x' * 1_600}}\n"
+    async with make_tools({"look": (reading(maxOutputBytes=524_288), long)}) as world:
+        runtime = world.runtime()
+        session = await runtime.open_session()
+        assert (await session.call("look", {"q": "a"})).ok
+        (warning,) = runtime.metrics.warnings()
+        assert warning.startswith('Responses of "look" are long: P95 is 1,')
+        assert warning.endswith(" characters, more than 1,500.")
+        assert warning in caplog.text

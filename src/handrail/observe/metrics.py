@@ -25,8 +25,7 @@ MAX_TOOLS = 2_000
 """Beyond it, tools share one entry: a name must never be able to fill the memory."""
 OTHER = "(other)"
 SIZE_LIMIT = 1_500
-DECLARED_SIZE_LIMIT = 20_000
-"""Of a tool that declares `maxOutputBytes`: its responses are meant to be long, but beyond this they fill any context."""
+"""Characters: responses that are longer as a rule crowd a model's context, whatever `maxOutputBytes` allows a single one."""
 CONTEXT_SHARE = 0.9
 _QUANTILES = (0.5, 0.95, 0.99)
 _RECENT_SESSIONS = 100
@@ -152,8 +151,6 @@ class Metrics:
         self._turn_times: dict[str, Histogram] = {}
         self._contexts: deque[ContextUse] = deque()
         self.session_context: Callable[[ContextUse], None] = self._contexts.append
-        self.declared_size: Callable[[str], int | None] = lambda tool_id: None
-        """How long the responses of a tool may be by its own definition, in bytes; None where it says nothing."""
         self.versioned: Collection[str] = ()
         """Tools that there are in several versions: each version has its own numbers, under `NAME@VERSION`."""
         self._tools: dict[str, ToolMetrics] = {}
@@ -220,11 +217,10 @@ class Metrics:
 
     def _size_warning(self, name: str, tool: ToolMetrics) -> str:
         """The sentence about a tool whose responses are long; empty if they are not."""
-        size, declared = quantile(tool.latest(tool.sizes), 0.95), self.declared_size(name)
-        limit = SIZE_LIMIT if declared is None else max(SIZE_LIMIT, min(declared, DECLARED_SIZE_LIMIT))
-        if size <= limit:
+        size = quantile(tool.latest(tool.sizes), 0.95)
+        if size <= SIZE_LIMIT:
             return ""
-        return f'Responses of "{name}" are long: P95 is {size:,} characters, more than {limit:,}.'
+        return f'Responses of "{name}" are long: P95 is {size:,} characters, more than {SIZE_LIMIT:,}.'
 
     def fold(self) -> None:
         """Count what was noted. Done by whoever reads, and by the runtime's housekeeper."""
