@@ -322,6 +322,31 @@ def test_a_call_is_shown_with_what_was_sent_and_which_validator_judged(built, ha
     assert facts["ended"].startswith("VALIDATION, refused by validate after ")
 
 
+def test_a_call_that_was_repaired_and_clamped_is_shown_on_its_way_from_the_text_to_the_handler(built, handrail):
+    place = built / "tools" / "count-words" / "schema.json"
+    schema = json.loads(place.read_text("utf-8"))
+    schema["allowedModes"] = ["text", "voice"]
+    schema["parameters"]["properties"]["top"] = {"type": "integer", "description": "How many are counted."}
+    schema["parameters"]["properties"]["case"] = {"type": "boolean", "default": False, "description": "Case counts."}
+    schema["clamp"] = {"voice": {"top": 3}}
+    place.write_text(json.dumps(schema), "utf-8")
+    with (built / "handrail.toml").open("a", encoding="utf-8") as file:
+        file.write("\n[policy]\nrepair = true\n")
+    assert handrail("build").code == 0
+    sent = '{"text": "a b", "top": "9",}'
+    assert handrail("call", "count_words", "--mode", "voice", "--args", sent).code == 0
+    (line,) = [json.loads(one) for one in handrail("audit", "show", "--event", "execution", "--json").out.splitlines()]
+    shown = handrail("audit", "show", line["callId"] or line["idempotencyKey"]).out
+    assert f"execution  count_words {line['toolVersion']}" in shown
+    facts = dict(row.strip().split(maxsplit=1) for row in shown.splitlines() if row.startswith("  "))
+    assert facts["sent"] == sent
+    assert json.loads(facts["parsed"]) == {"text": "a b", "top": "9"}
+    assert json.loads(facts["validated"]) == {"text": "a b", "top": 3, "case": False}
+    assert (facts["defaulted"], facts["clamped"], facts["repaired"]) == ("/case", "top", "yes")
+    assert facts["validator"].startswith("jsonschema-rs ")
+    assert facts["ended"].startswith("ok after ")
+
+
 def test_a_call_is_named_once(built, handrail):
     handrail("call", "count_words", "--args", '{"text": 3}')
     said = handrail("audit", "show", "c1", "--call", "c1")

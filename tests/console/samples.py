@@ -126,13 +126,25 @@ def measured(name: str = "kb_search") -> dict[str, Any]:
         },
         "responseSizes": {name: {"p50": 200, "p95": 1800, "p99": 2000}},
         "responseTokens": {name: {"avg": 60, "p95": 450}},
-        "context": {"sessionInitTokens": 4000, "peakTokens": 6000},
+        "context": {"sessionInitTokens": 4000, "peakTokens": 121000, "alarms": 1},
         "sessions": {
-            "open": 1,
-            "total": 2,
+            "open": 2,
+            "total": 3,
             "calls": 12,
             "turns": 3,
-            "active": {"s-1": {"calls": 12, "turns": 3, "duration": 9000, "peakContextTokens": 6000}},
+            "active": {
+                "s-1": {"calls": 12, "turns": 3, "duration": 9000, "peakContextTokens": 6000},
+                "s-2": {
+                    "calls": 0,
+                    "turns": 1,
+                    "duration": 61000,
+                    "peakContextTokens": 121000,
+                    "contextWindow": 128000,
+                },
+            },
         },
-        "warnings": [f'Responses of "{name}" are long.'],
+        "warnings": [
+            f'Responses of "{name}" are long.',
+            "A session used 95% of its model's context window, more than 90%.",
+        ],
     }

@@ -115,6 +115,20 @@ def test_the_metrics_are_drawn_and_told_as_tables(browser: Any, scripted: Script
         assert page.locator("[data-plot=calls] tbody tr").all_inner_texts() == ["kb_search\t12\tVALIDATION 2"]
 
 
+def test_a_session_shows_how_full_its_model_s_window_is_and_a_full_one_is_warned_of(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    script.metrics = measured()
+    with opened(browser, f"{scripted.address}&/metrics") as it:
+        warnings = it.page.get_by_role("list", name="Warnings")
+        warnings.get_by_text("A session used 95% of its model's context window, more than 90%.").wait_for()
+        rows = it.page.get_by_role("region", name="Open sessions").locator("tbody tr")
+        assert [row.split("\t")[::4] for row in rows.all_inner_texts()] == [
+            ["s-1", "6,000"],
+            ["s-2", "121,000 of 128,000"],
+        ]
+
+
 def test_how_tools_were_used_over_days_stands_below_the_live_numbers(
     browser: Any, scripted: ScriptedServer, script: Script
 ) -> None:
