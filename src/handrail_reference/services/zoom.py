@@ -183,8 +183,7 @@ class ZoomMeetings:
         return await self._threads.run(lambda line: self._request(line, method, path, body))
 
     def _request(self, line: Line, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, Any]:
-        login = {"Authorization": f"Bearer {self._access_token(line)}", "Content-Type": "application/json"}
-        headers = {**trace_headers(), **login}
+        headers = {"Authorization": f"Bearer {self._access_token(line)}", "Content-Type": "application/json"}
         status, answer = self._exchange(
             line, method, f"{self._api}{path}", None if body is None else json.dumps(body), headers
         )
@@ -216,7 +215,7 @@ class ZoomMeetings:
         self, line: Line, method: str, url: str, body: str | None, headers: Mapping[str, str]
     ) -> tuple[int, Any]:
         data = None if body is None else body.encode()
-        request = urllib.request.Request(url, data, dict(headers), method=method)  # noqa: S310  # checked at the start
+        request = urllib.request.Request(url, data, {**trace_headers(), **headers}, method=method)  # noqa: S310  # checked at the start
         request.line = line  # type: ignore[attr-defined]
         try:
             with self._opener.open(request, timeout=self._timeout) as answer:
