@@ -34,6 +34,19 @@ def made_keys(project: Path) -> list[Key]:
     return []
 
 
+def test_the_start_says_that_the_knowledge_base_is_searched_by_words_where_no_model_is_there(project):
+    toml = '[tools]\nreference = ["kb_search"]\n\n[services.kb]\nmodels_directory = "no-models"\n'
+    (project / "handrail.toml").write_text(toml, "utf-8")
+    said = "handrail serve: The knowledge base works on keywords alone; `handrail models install` adds embeddings.\n"
+    with serving(project) as (_, process):
+        process.terminate()
+        assert said in process.stderr.read().decode()
+    (project / "handrail.toml").write_text(f'{toml}embeddings = "none"\n', "utf-8")
+    with serving(project) as (_, process):
+        process.terminate()
+        assert "keywords alone" not in process.stderr.read().decode(), "it was chosen"
+
+
 @contextmanager
 def serving(project: Path, *words: str, stdin: bytes | None = None) -> Iterator[tuple[dict, subprocess.Popen]]:
     command = [sys.executable, "-W", "error", "-m", "handrail", "serve", "--port", "0", "--json", *words]

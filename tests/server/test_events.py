@@ -6,6 +6,7 @@ import signal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.runtime.kit import PATIENT, reading
 from tests.server.kit import StreamedEvent, over_socket, put_together, text_of
 
 from handrail.events import MessageSent
@@ -36,6 +37,20 @@ async def test_a_stream_from_the_start_has_everything_that_is_kept(tmp_path):
         async with ana.listening(after=0) as stream:
             again = await stream.until("done")
         assert [event.fields for event in again] == [event.fields for event in first]
+
+
+async def test_a_client_hears_the_progress_of_a_call_that_still_runs(tmp_path):
+    source = PATIENT.replace("    mark(args)\n", '    mark(args)\n    ctx.progress("Half of the shelf.")\n')
+    async with over_socket(tmp_path, tools={"look": (reading(timeoutMs=60_000), source)}) as server:
+        ana = await server.open()
+        async with ana.listening() as stream:
+            await ana.post('call look {"q": "tea"}')
+            seen = await stream.until("progress")
+            assert "tool_finished" not in [event.type for event in seen]
+            assert (seen[-1].data["toolId"], seen[-1].data["text"]) == ("look", "Half of the shelf.")
+            server.tools.go()
+            finished = (await stream.until("tool_finished"))[-1]
+            assert finished.data["ok"] is True
 
 
 async def test_two_pages_hear_the_same(tmp_path):

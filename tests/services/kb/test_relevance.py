@@ -88,6 +88,18 @@ def _in_the_first_five(kb, queries) -> float:
     return sum(hits) / len(hits)
 
 
+def test_who_started_the_company_is_found_by_meaning_where_no_word_of_it_stands(open_base, minilm, tmp_path):
+    records = [
+        {"id": "doc:history", "text": "Ana Kovač founded the studio in 2019, with two friends and a borrowed desk."},
+        {"id": "doc:lunch", "text": "Lunch is at noon; the kitchen orders before ten."},
+        {"id": "doc:leave", "text": "Holidays are asked for two weeks before, in the calendar of the team."},
+        {"id": "doc:keys", "text": "Lost keys are replaced at the reception, on the same day."},
+    ]
+    asked = "who started the company"
+    assert _first_five(open_base(*records, path=tmp_path / "words.db"), asked) == []
+    assert _first_five(open_base(*records, embedder=minilm, path=tmp_path / "meaning.db"), asked)[:1] == ["doc:history"]
+
+
 def test_full_text_finds_at_least_64_of_100_and_the_same_in_postgresql(bank, in_postgres):
     make, queries = bank
     found = _in_the_first_five(make(), queries)
