@@ -29,6 +29,28 @@ def test_calls_of_earlier_processes_are_listed_by_tool(used, handrail):
     assert table[1].split()[:2] == ["count_words", "2"]
 
 
+def test_the_tables_have_replays_and_how_turns_ended_and_which_gate_refused(used, handrail):
+    with closing(sqlite3.connect(used / "handrail.db")) as db, db:
+        db.execute("UPDATE tool_usage SET counts = json_set(counts, '$.replayed', 7) WHERE tool != ''")
+    for by, named in (("tool", ["count_words"]), ("version", ["count_words", "1.0.0"])):
+        (row,) = stats(handrail, "--by", by)["rows"]
+        assert (sum(row["turns"].values()), row["turns"]["failed"]) == (2, 1)
+        calls, turns, gates = (
+            [line.split() for line in part.splitlines()]
+            for part in handrail("stats", "--by", by)
+            .out.replace(" ms", "_ms")
+            .replace("p95 bytes", "p95_bytes")
+            .replace("refused by ", "by_")
+            .replace(" %", "%")
+            .split("\n\n")
+        )
+        assert calls[1][calls[0].index("replayed")] == "7"
+        wanted = ["turns", "completed", "failed", "held", "declined", "interrupted"]
+        assert turns[0][-6:] == wanted
+        assert turns[1] == [*named, "2", "50.0%", "50.0%", "0.0%", "0.0%", "0.0%"]
+        assert (gates[0][-1], gates[1]) == ("by_validate", [*named, "1"])
+
+
 def test_rows_are_by_day_tenant_or_version_too(used, handrail):
     (row,) = stats(handrail, "--by", "version")["rows"]
     assert (row["tool"], row["version"], row["calls"]) == ("count_words", "1.0.0", 2)
@@ -46,7 +68,7 @@ def test_what_never_ran_has_no_time(built, handrail):
     assert handrail("call", "count_words", "--args", '{"nothing": 1}').code == 1
     heads, row = (
         line.split()
-        for line in handrail("stats").out.replace("p50 ms  p95 ms  p99 ms  p95 bytes", "a b c d").splitlines()
+        for line in handrail("stats").out.replace("p50 ms  p95 ms  p99 ms  p95 bytes", "a b c d").splitlines()[:2]
     )
     assert dict(zip(heads, row, strict=False)) | dict.fromkeys("abcd", "–") == dict(zip(heads, row, strict=False))
 

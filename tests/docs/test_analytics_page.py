@@ -13,6 +13,7 @@ def test_the_commands_of_the_page_count_the_call_that_they_make(tmp_path):
             assert done.returncode == 0, line + done.stdout + done.stderr
             said[line[2:]] = done.stdout.splitlines()
     shown = [line.split() for line in console.splitlines() if not line.startswith("$ ")]
-    head, row = (line.split() for line in said["handrail stats"])
+    head, row, *turns = (line.split() for line in said["handrail stats"])
     assert head == shown[0]
-    assert row[:7] + row[-2:] == shown[1][:7] + shown[1][-2:]
+    assert row[:8] + row[-2:] == shown[1][:8] + shown[1][-2:]
+    assert turns == shown[2:]

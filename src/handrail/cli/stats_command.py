@@ -1,4 +1,5 @@
-"""How tools were used, over all processes and days: calls, outcomes, refusals, declined confirmations, latency, size, tokens.
+"""How tools were used, over all processes and days: calls, outcomes, refusals, declined confirmations, latency, size, tokens, how
+turns ended.
 
 Servers and commands write what they have counted to the store every few seconds. Days are those of UTC.
 """
@@ -7,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from handrail.app import has_store, store_url
 from handrail.cli.output import print_json, show
 from handrail.cli.project import project_settings
-from handrail.contract.usage import UsageRow
+from handrail.contract.usage import TURN_OUTCOMES, UsageRow
 from handrail.observe.usage_report import WAYS, first_day, reports
 from handrail.observe.version_comparison import comparisons, rendered
 from handrail.settings import Settings
@@ -25,7 +27,20 @@ EXAMPLES = """examples:
   handrail stats --by tenant --since 2026-11-01 --json
   handrail stats --tool kb_search --by version"""
 
-_COLUMNS = ("calls", "ok", "errors", "refused", "held", "declined", "p50 ms", "p95 ms", "p99 ms", "p95 bytes", "tokens")
+_COLUMNS = (
+    "calls",
+    "ok",
+    "errors",
+    "refused",
+    "held",
+    "declined",
+    "replayed",
+    "p50 ms",
+    "p95 ms",
+    "p99 ms",
+    "p95 bytes",
+    "tokens",
+)
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -48,7 +63,7 @@ def run(options: Namespace) -> int:
     if not found:
         show(f"No call is counted since {since}.")
         return 0
-    show(_table(found, options.by))
+    show(_tables(found, options.by))
     for one in compared:
         show(f"\n{rendered(one)}")
     return 0
@@ -63,17 +78,47 @@ async def _rows(settings: Settings, since: str, tool: str | None) -> list[UsageR
         await store.close()
 
 
-def _table(found: list[dict[str, Any]], by: str) -> str:
+def _tables(found: list[dict[str, Any]], by: str) -> str:
+    """What was called; how turns ended, as shares; and which gate refused calls: each where there is something to tell."""
     names = ("tool", "version") if by == "version" else (by,)
-    lines = [(*names, *_COLUMNS), *((*(one[name] or "-" for name in names), *_numbers(one)) for one in found)]
+
+    def table(
+        columns: Sequence[str], tell: Callable[[dict[str, Any]], Sequence[str]], rows: list[dict[str, Any]]
+    ) -> str:
+        lines = [(*names, *columns), *((*(one[name] or "-" for name in names), *tell(one)) for one in rows)]
+        return _aligned(lines, len(names))
+
+    tables = [table(_COLUMNS, _numbers, found)]
+    with_turns = [one for one in found if one["turns"]]
+    if with_turns:
+        tables.append(table(("turns", *TURN_OUTCOMES), _turns, with_turns))
+    refused = [one for one in found if one["refusals"]]
+    if refused:
+        gates = sorted({gate for one in refused for gate in one["refusals"]})
+        tables.append(
+            table(
+                [f"refused by {gates[0]}", *gates[1:]],
+                lambda one: [f"{one['refusals'].get(gate, 0):,}" for gate in gates],
+                refused,
+            )
+        )
+    return "\n\n".join(tables)
+
+
+def _aligned(lines: Sequence[Sequence[str]], named: int) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         "  ".join(
-            text.ljust(width) if column < len(names) else text.rjust(width)
+            text.ljust(width) if column < named else text.rjust(width)
             for column, (text, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
     )
+
+
+def _turns(one: dict[str, Any]) -> list[str]:
+    total = sum(one["turns"].values())
+    return [f"{total:,}", *(f"{one['turns'].get(outcome, 0) / total * 100:.1f} %" for outcome in TURN_OUTCOMES)]
 
 
 def _numbers(one: dict[str, Any]) -> tuple[str, ...]:
@@ -86,6 +131,7 @@ def _numbers(one: dict[str, Any]) -> tuple[str, ...]:
         sum(one["refused"].values()),
         one["held"],
         one["declined"],
+        one["replayed"],
     )
     return (
         *(f"{count:,}" for count in counts),
