@@ -213,7 +213,7 @@ async def test_a_duplicate_whose_first_was_refused_meanwhile_is_no_second_wish(w
         here = await world.session(runtime=world.runtime(policy=QUICK, capabilities={"gate": gate}))
         running = asyncio.create_task(here.call("set", {"q": "a"}, call_id="c1"))
         await until(lambda: world.starts)
-        here.core._housekeeper.cancel()  # its lease ends, but it lives: a claim is told that it runs
+        here.core._housekeeper.cancel()  # its lease ends, but it lives: whoever claims hears that it runs
         await asyncio.sleep(0.03)
         session = await resumed(here, world.runtime(policy=IMPATIENT, capabilities={"gate": gate}))
         may_claim, may_look = asyncio.Event(), asyncio.Event()
