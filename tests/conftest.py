@@ -6,6 +6,7 @@ import gc
 import inspect
 import itertools
 import os
+import textwrap
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,33 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays to the end: looking through it for garbage again and again finds none."""
     gc.collect()
     gc.freeze()
+
+
+RecordFigures = Callable[[object], None]
+
+
+@pytest.fixture
+def record_figures(record_property: Callable[[str, object], None]) -> RecordFigures:
+    """Keeps figures of a run with the test's report. They are printed once all tests have ended: what a worker of pytest-xdist
+    prints is seen nowhere."""
+    return lambda figures: record_property("figures", str(figures))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    recorded = [
+        (report.nodeid, figures)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, figures in report.user_properties
+        if name == "figures"
+    ]
+    if recorded:
+        terminalreporter.section("figures")
+    for test, found in itertools.groupby(sorted(recorded, key=lambda one: one[0]), key=lambda one: one[0]):
+        terminalreporter.line(test)
+        for _, figures in found:
+            terminalreporter.line(textwrap.indent(str(figures), "    "))
 
 
 @pytest.fixture(scope="session")

@@ -298,11 +298,11 @@ def test_the_doctor_says_what_it_costs(tiny, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.long
 @pytest.mark.skipif("HANDRAIL_TEST_GGUF" not in os.environ, reason="HANDRAIL_TEST_GGUF names no model file")
-async def test_a_real_model_calls_the_tool_that_fits_and_says_what_came_of_it():
+async def test_a_real_model_calls_the_tool_that_fits_and_says_what_came_of_it(record_figures):
     async with opened(Path(os.environ["HANDRAIL_TEST_GGUF"])) as model:
         await model.load()
-        print(model.summary)
+        record_figures(model.summary)
         events = await asked(model, request("Please pick the colour green, three of them.", tools=[PICK]))
         (call,) = [event.call for event in events if isinstance(event, CallMade)]
         assert call.args == {"colour": "green", "count": 3}
-        print(model.figures())
+        record_figures(model.figures())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import RecordFigures
 from tests.console.browser import Opened, chromium, opened
 from tests.console.served import Served
 from tests.console.spoken import bookings, project
@@ -101,7 +102,7 @@ def test_an_approval_is_carried_out_once_whichever_server_stops_meanwhile(browse
 
 @pytest.mark.long
 def test_people_at_three_pages_book_their_tables_once_while_servers_are_restarted_every_twenty_seconds(
-    browser: Any, two: TwoServed
+    browser: Any, two: TwoServed, record_figures: RecordFigures
 ) -> None:
     over = threading.Event()
 
@@ -128,5 +129,5 @@ def test_people_at_three_pages_book_their_tables_once_while_servers_are_restarte
         finally:
             over.set()
             restarting.join()
-    print(f"\n{len(names)} tables, {two.restarts} restarts, requests of each server {two.proxy.requests}")
+    record_figures(f"{len(names)} tables, {two.restarts} restarts, requests of each server {two.proxy.requests}")
     assert [two.tables(name) for name in names] == [1] * len(names)

@@ -85,8 +85,8 @@ def test_the_goal_is_what_was_promised_and_the_table_has_every_figure():
 
 
 @pytest.mark.long
-def test_everything_again_and_again_in_pieces():
+def test_everything_again_and_again_in_pieces(record_figures):
     """Ten minutes of it; the next run of the long tests continues where this one ends."""
     progress, faults = advance(600.0)
-    print(f"\n{progress.table()}")
+    record_figures(progress.table())
     assert faults == {}

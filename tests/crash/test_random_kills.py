@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import RecordFigures
 from tests.crash.harness import Figures, Harness
 from tests.crash.run import room
 from tests.postgres_server import PostgresServer
@@ -20,11 +21,19 @@ def kill(seed: int, *, kills: int, least: int, seconds: float, **how: Any) -> Fi
         return Harness(Path(folder) / "run", seed=seed, kills=kills, least=least, seconds=seconds, **how).run()
 
 
-def check(seed: int, *, kills: int, least: int, seconds: float, server: PostgresServer | None = None) -> None:
+def check(
+    record_figures: RecordFigures,
+    seed: int,
+    *,
+    kills: int,
+    least: int,
+    seconds: float,
+    server: PostgresServer | None = None,
+) -> None:
     database, empty = (server.new_database(), server.new_database()) if server is not None else (None, None)
     real = kill(seed, kills=kills, least=least, seconds=seconds, database=database)
     control = kill(seed, kills=max(20, kills // 20), least=8, seconds=seconds / 5, ledger=False, database=empty)
-    print(f"\n{real}\ncontrol without the ledger, {control}")
+    record_figures(f"{real}\ncontrol without the ledger, {control}")
 
     assert real.kills >= least
     assert real.faults == {}, f"seed {seed}"
@@ -33,20 +42,22 @@ def check(seed: int, *, kills: int, least: int, seconds: float, server: Postgres
     assert control.doubled_calls
 
 
-def test_killed_workers_double_nothing_and_merge_nothing() -> None:
+def test_killed_workers_double_nothing_and_merge_nothing(record_figures: RecordFigures) -> None:
     seed = int(os.environ.get("HANDRAIL_CRASH_SEED", "20260331"))
 
-    check(seed, kills=400, least=20, seconds=8)
+    check(record_figures, seed, kills=400, least=20, seconds=8)
 
 
-def test_killed_workers_on_postgresql_double_nothing_and_merge_nothing(postgres: PostgresServer) -> None:
+def test_killed_workers_on_postgresql_double_nothing_and_merge_nothing(
+    postgres: PostgresServer, record_figures: RecordFigures
+) -> None:
     seed = int(os.environ.get("HANDRAIL_CRASH_SEED", "20260401"))
 
-    check(seed, kills=400, least=20, seconds=8, server=postgres)
+    check(record_figures, seed, kills=400, least=20, seconds=8, server=postgres)
 
 
 @pytest.mark.long
-def test_a_thousand_killed_workers_double_nothing_and_merge_nothing() -> None:
+def test_a_thousand_killed_workers_double_nothing_and_merge_nothing(record_figures: RecordFigures) -> None:
     seed = int(os.environ.get("HANDRAIL_CRASH_SEED", random.SystemRandom().getrandbits(31)))
 
-    check(seed, kills=1_200, least=1_000, seconds=600)
+    check(record_figures, seed, kills=1_200, least=1_000, seconds=600)

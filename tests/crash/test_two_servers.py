@@ -9,12 +9,13 @@ import os
 import random
 
 import pytest
+from tests.conftest import RecordFigures
 from tests.crash.two_servers import run
 
 
-def check(seed: int, seconds: float, database: str | None = None) -> None:
+def check(record_figures: RecordFigures, seed: int, seconds: float, database: str | None = None) -> None:
     figures = run(seed, seconds, database=database)
-    print(f"\n{figures}")
+    record_figures(figures)
     assert figures.faults == {}, figures
     assert figures.kills > 0
     assert figures.messages > 0
@@ -23,26 +24,26 @@ def check(seed: int, seconds: float, database: str | None = None) -> None:
 
 # Two halves of a minute, so that two workers of pytest share it.
 @pytest.mark.parametrize("half", [0, 1])
-def test_killed_servers_lose_double_and_steal_nothing(half):
-    check(int(os.environ.get("HANDRAIL_CRASH_SEED", "20260401")) + half, 30)
+def test_killed_servers_lose_double_and_steal_nothing(half, record_figures):
+    check(record_figures, int(os.environ.get("HANDRAIL_CRASH_SEED", "20260401")) + half, 30)
 
 
-def test_servers_on_postgresql_that_are_killed_lose_double_and_steal_nothing(postgres):
-    check(int(os.environ.get("HANDRAIL_CRASH_SEED", "20260421")), 20, postgres.new_database())
+def test_servers_on_postgresql_that_are_killed_lose_double_and_steal_nothing(postgres, record_figures):
+    check(record_figures, int(os.environ.get("HANDRAIL_CRASH_SEED", "20260421")), 20, postgres.new_database())
 
 
 @pytest.mark.long
-def test_servers_killed_for_ten_minutes_lose_double_and_steal_nothing():
-    check(int(os.environ.get("HANDRAIL_CRASH_SEED", random.SystemRandom().getrandbits(31))), 600)
+def test_servers_killed_for_ten_minutes_lose_double_and_steal_nothing(record_figures):
+    check(record_figures, int(os.environ.get("HANDRAIL_CRASH_SEED", random.SystemRandom().getrandbits(31))), 600)
 
 
 @pytest.mark.parametrize(
     ("control", "fault"), [({"ledger": False, "steals": True}, "doubled"), ({"steals": True}, "stolen")]
 )
-def test_the_run_sees_what_a_server_without_its_guards_does(control, fault):
+def test_the_run_sees_what_a_server_without_its_guards_does(control, fault, record_figures):
     for seed in range(20260401, 20260411):
         figures = run(seed, 4, kills=4, **control)
-        print(f"\ncontrol {control}, {figures}")
+        record_figures(f"control {control}, {figures}")
         if figures.faults.get(fault):
             return
     raise AssertionError(f"without {control} nothing was {fault}, so this test would not see it")

@@ -16,6 +16,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
+from tests.conftest import RecordFigures
 from tests.identity.authorization_server import SECRET, AuthorizationServer
 from tests.identity.kit import BACK, HANDED_OUT, connections, consent
 from tests.runtime.kit import Tools, reading, writing
@@ -141,22 +142,34 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
 
 
 async def test_no_token_is_found_after_two_thousand_calls(
-    tmp_path: Path, place: Path | str, server: AuthorizationServer, finder: Finder
+    tmp_path: Path, place: Path | str, server: AuthorizationServer, finder: Finder, record_figures: RecordFigures
 ) -> None:
-    await play(tmp_path, place, server, finder, calls=2_000)
+    await play(tmp_path, place, server, finder, record_figures, calls=2_000)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 async def test_no_token_is_found_after_a_hundred_thousand_calls(
-    tmp_path: Path, place: Path | str, server: AuthorizationServer, finder: Finder, seed: int
+    tmp_path: Path,
+    place: Path | str,
+    server: AuthorizationServer,
+    finder: Finder,
+    record_figures: RecordFigures,
+    seed: int,
 ) -> None:
     """Four runs of twenty-five thousand on each store, so that they can be played side by side."""
-    await play(tmp_path, place, server, finder, calls=25_000, seed=seed)
+    await play(tmp_path, place, server, finder, record_figures, calls=25_000, seed=seed)
 
 
 async def play(
-    folder: Path, place: Path | str, server: AuthorizationServer, finder: Finder, *, calls: int, seed: int = 19
+    folder: Path,
+    place: Path | str,
+    server: AuthorizationServer,
+    finder: Finder,
+    record_figures: RecordFigures,
+    *,
+    calls: int,
+    seed: int = 19,
 ) -> None:
     chance = random.Random(seed)
     tools = Tools(folder / "project")
@@ -211,8 +224,10 @@ async def play(
             finder.look("file", path.read_bytes().decode("latin-1"))
     if isinstance(place, str):
         _look_at_rows(place, finder)
-    print(f"{calls} calls, {finder.handed_out} tokens handed out, {len(server.tokens)} made: {dict(outcomes)}; looked at "
-          f"{dict(finder.seen)}; {len(finder.found)} found, {len(finder.mixed_up)} mixed up")  # fmt: skip
+    record_figures(
+        f"{calls} calls, {finder.handed_out} tokens handed out, {len(server.tokens)} made: {dict(outcomes)}; looked at "
+        f"{dict(finder.seen)}; {len(finder.found)} found, {len(finder.mixed_up)} mixed up"
+    )
     assert finder.mixed_up == []
     assert finder.found == []
     assert finder.handed_out > calls // 4

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.conftest import RecordFigures
 from tests.mcp.conftest import Notes
 from tests.mcp.gateway.conftest import Scripted, free, pin
 from tests.mcp.served_project import Served, effects, headers_of, project, request, served
@@ -291,21 +292,32 @@ async def storm(opened: Any, folder: Path, count: int) -> tuple[Counter[str], in
     return started, sent
 
 
+def figures_of(started: Counter[str], sent: int) -> str:
+    doubled = sum(times > 1 for times in started.values())
+    return f"{sent} deliveries, {len(started)} notes started, {doubled} doubled"
+
+
 WAYS = {"http": over_http, "pipes": over_pipes("-m", "handrail", "mcp")}
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_no_delivery_of_many_starts_a_write_twice_though_the_server_is_killed(tmp_path: Path, way: str) -> None:
-    started, _ = await storm(WAYS[way], project(tmp_path), 150)
+async def test_no_delivery_of_many_starts_a_write_twice_though_the_server_is_killed(
+    tmp_path: Path, way: str, record_figures: RecordFigures
+) -> None:
+    started, sent = await storm(WAYS[way], project(tmp_path), 150)
+    record_figures(figures_of(started, sent))
     assert set(started.values()) == {1}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_hundred_thousand_deliveries_both_ways_start_no_write_twice(tmp_path: Path, way: str) -> None:
+async def test_a_hundred_thousand_deliveries_both_ways_start_no_write_twice(
+    tmp_path: Path, way: str, record_figures: RecordFigures
+) -> None:
     deliveries = 0
     for part in range(10):
         started, sent = await storm(WAYS[way], project(tmp_path / str(part)), 10_000)
+        record_figures(figures_of(started, sent))
         assert set(started.values()) == {1}
         deliveries += sent
     assert deliveries >= 50_000  # what comes after the server was killed is none
@@ -317,7 +329,9 @@ REFUSED = ("TRANSIENT", "IN_PROGRESS", "LOOP_DETECTED")
 
 @pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
-async def test_deliveries_through_server_and_gateway_start_the_tool_behind_them_once(tmp_path: Path, way: str) -> None:
+async def test_deliveries_through_server_and_gateway_start_the_tool_behind_them_once(
+    tmp_path: Path, way: str, record_figures: RecordFigures
+) -> None:
     """Clients repeat and race, the server behind the gateway dies four times, and then Handrail itself."""
     scripted, folder = Scripted(tmp_path / "scripted"), tmp_path / "project"
     folder.mkdir()
@@ -365,6 +379,7 @@ async def test_deliveries_through_server_and_gateway_start_the_tool_behind_them_
             assert disturbing is None or disturbing.done(), delivered
             await server.end()
     started = Counter(call["args"]["text"] for call in scripted.calls())
+    record_figures(f"{figures_of(started, delivered.total())}: {dict(delivered)}")
     assert max(started.values()) == 1
     assert answers.keys() == set(notes)
     assert delivered["ok"] > len(notes)
@@ -390,9 +405,12 @@ server.run()
 """
 
 
-async def test_the_same_storm_upon_the_same_tool_without_a_ledger_doubles(tmp_path: Path) -> None:
+async def test_the_same_storm_upon_the_same_tool_without_a_ledger_doubles(
+    tmp_path: Path, record_figures: RecordFigures
+) -> None:
     """The control: what the tests above find absent is there when nothing governs the calls."""
     folder = project(tmp_path)
     (folder / "plain.py").write_text(PLAIN)
-    started, _ = await storm(over_pipes("plain.py"), folder, 150)
+    started, sent = await storm(over_pipes("plain.py"), folder, 150)
+    record_figures(f"control without a ledger, {figures_of(started, sent)}")
     assert max(started.values()) > 1

@@ -13,6 +13,7 @@ from typing import Any
 import jsonschema_rs
 import orjson
 import pytest
+from tests.conftest import RecordFigures
 from tests.schema.hostile import SECRET, Generator
 from tests.schema.work import calls_of
 
@@ -150,15 +151,11 @@ def run(seed: int, cases: int) -> str:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_hostile_arguments_stay_within_the_bounds(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
-    summary = run(seed, 5_000)
-    with capsys.disabled():
-        print(summary)
+def test_hostile_arguments_stay_within_the_bounds(seed: int, record_figures: RecordFigures) -> None:
+    record_figures(run(seed, 5_000))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1_000, 1_040))
-def test_two_million_hostile_arguments_stay_within_the_bounds(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
-    summary = run(seed, 50_000)
-    with capsys.disabled():
-        print(summary)
+def test_two_million_hostile_arguments_stay_within_the_bounds(seed: int, record_figures: RecordFigures) -> None:
+    record_figures(run(seed, 50_000))

@@ -19,6 +19,7 @@ from tests.agents.voice.kit import VoiceCase
 from tests.agents.voice.test_spoken_confirmation import question
 from tests.agents.voice.virtual import Microphone, provider_side, virtual_voice
 from tests.clients.live.kit import PROVIDERS
+from tests.conftest import RecordFigures
 
 from handrail.agents.voice.host_port import VoicePolicy
 from handrail.agents.voice.spoken import AnswerVerdict, understood
@@ -332,22 +333,20 @@ def as_in_production(words_settle_soon: None, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("count", [75, pytest.param(1_200, marks=pytest.mark.long)])
-def test_nobody_who_goes_on_after_a_yes_has_approved(count: int, capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        for provider, figures in played(count, goes_on=True).items():
-            print(f"\n{provider}, going on: {figures}")
-            assert figures.said == count
-            assert [wrong for wrong in figures.wrong if wrong.startswith("approved")] == []
-            assert figures.outcomes["missed"] > count // 2, "most of it was heard as an answer that is none"
+def test_nobody_who_goes_on_after_a_yes_has_approved(count: int, record_figures: RecordFigures) -> None:
+    for provider, figures in played(count, goes_on=True).items():
+        record_figures(f"{provider}, going on: {figures}")
+        assert figures.said == count
+        assert [wrong for wrong in figures.wrong if wrong.startswith("approved")] == []
+        assert figures.outcomes["missed"] > count // 2, "most of it was heard as an answer that is none"
 
 
 @pytest.mark.parametrize("count", [75, pytest.param(600, marks=pytest.mark.long)])
-def test_a_plain_yes_in_the_same_noise_is_understood(count: int, capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        for provider, figures in played(count, goes_on=False).items():
-            print(f"\n{provider}, plain: {figures}")
-            assert figures.said == count
-            assert figures.outcomes["approved"] >= 0.95 * count, figures.wrong
+def test_a_plain_yes_in_the_same_noise_is_understood(count: int, record_figures: RecordFigures) -> None:
+    for provider, figures in played(count, goes_on=False).items():
+        record_figures(f"{provider}, plain: {figures}")
+        assert figures.said == count
+        assert figures.outcomes["approved"] >= 0.95 * count, figures.wrong
 
 
 if __name__ == "__main__":

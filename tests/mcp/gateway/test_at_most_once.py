@@ -21,6 +21,7 @@ from mcp import StdioServerParameters
 from mcp.client import Client
 from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
+from tests.conftest import RecordFigures
 from tests.mcp.gateway.conftest import Scripted, build_project, free, pin
 from tests.mcp.gateway.test_http_upstream import HttpServer
 
@@ -119,6 +120,13 @@ class Storm:
         """What was sent while nothing was cut."""
         self.outcomes: Counter[str] = Counter()
 
+    def __str__(self) -> str:
+        started = Counter(self.server.started())
+        return (
+            f"{self.delivered} deliveries, {self.server.cuts} cuts, {self.gateways_killed} gateways killed, {len(started)} texts "
+            f"started, {doubled(started)} doubled: {dict(self.outcomes)}"
+        )
+
     @asynccontextmanager
     async def runtime(self) -> AsyncIterator[tuple[Runtime, Gateway]]:
         gateway = Gateway(self.configs, environment={}, project=self.project, clock=SystemClock())
@@ -189,6 +197,10 @@ class Storm:
                 await asyncio.sleep(0.002)
 
 
+def doubled(started: Counter[str]) -> int:
+    return sum(count > 1 for count in started.values())
+
+
 async def storm(project: Path, made: Storm, deliveries: int, *, texts: int) -> None:
     number = 0
     while made.delivered < deliveries:
@@ -206,10 +218,11 @@ def behind(request: pytest.FixtureRequest, scripted: Scripted) -> Iterator[Piped
 
 
 async def test_deliveries_that_repeat_and_race_start_the_tool_once_each(
-    tmp_path: Path, behind: PipedServer | WebServer
+    tmp_path: Path, behind: PipedServer | WebServer, record_figures: RecordFigures
 ) -> None:
     made = Storm(tmp_path, behind, await pin(tmp_path, {"box": behind.table}), seed=1)
     await storm(tmp_path, made, 300, texts=12)
+    record_figures(made)
     started = Counter(behind.started())
     assert {text: count for text, count in started.items() if count > 1} == {}
     assert made.left_alone
@@ -222,11 +235,12 @@ async def test_deliveries_that_repeat_and_race_start_the_tool_once_each(
 
 @pytest.mark.long
 async def test_a_hundred_thousand_deliveries_start_no_tool_twice(
-    tmp_path: Path, behind: PipedServer | WebServer
+    tmp_path: Path, behind: PipedServer | WebServer, record_figures: RecordFigures
 ) -> None:
     deliveries = 100_000 if isinstance(behind, PipedServer) else 20_000
     made = Storm(tmp_path, behind, await pin(tmp_path, {"box": behind.table}), seed=2)
     await storm(tmp_path, made, deliveries, texts=100)
+    record_figures(made)
     started = Counter(behind.started())
     assert {text: count for text, count in started.items() if count > 1} == {}
     assert len(made.left_alone) > deliveries // 20
@@ -237,7 +251,9 @@ async def test_a_hundred_thousand_deliveries_start_no_tool_twice(
     assert made.gateways_killed > deliveries // 2_000
 
 
-async def test_the_same_storm_without_handrail_doubles(tmp_path: Path, scripted: Scripted) -> None:
+async def test_the_same_storm_without_handrail_doubles(
+    tmp_path: Path, scripted: Scripted, record_figures: RecordFigures
+) -> None:
     """By a client that speaks to the server itself, which dies in every third round."""
     chance, delivered = random.Random(1), 0
 
@@ -257,8 +273,9 @@ async def test_the_same_storm_without_handrail_doubles(tmp_path: Path, scripted:
         await send(texts)
         delivered += len(sent) + len(texts)
     started = Counter(PipedServer(scripted).started())
+    record_figures(f"control: {delivered} deliveries, {len(started)} texts started, {doubled(started)} doubled")
     assert delivered >= 250
-    assert len([text for text, count in started.items() if count > 1]) > 30
+    assert doubled(started) > 30
 
 
 GATEWAY = """

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from tests.agents.voice.spoken import synthetic
 from tests.agents.voice.spoken.synthetic import RATE, recogniser, said
+from tests.conftest import RecordFigures
 
 from handrail.agents.voice.spoken import AnswerVerdict
 from handrail.agents.voice.spoken.sphinx_recogniser import SphinxRecogniser, resampled, verdict_of
@@ -42,9 +43,9 @@ async def test_a_plain_yes_is_heard_and_no_no_is_heard_as_one() -> None:
 
 
 @pytest.mark.long
-async def test_how_well_it_hears() -> None:
+async def test_how_well_it_hears(record_figures: RecordFigures) -> None:
     yes, no, other = [await counted(texts, VOICES) for texts in (YES, NO, OTHER)]
-    print(f"yes: {dict(yes)}, no: {dict(no)}, other: {dict(other)}")
+    record_figures(f"yes: {dict(yes)}, no: {dict(no)}, other: {dict(other)}")
     assert no[AnswerVerdict.YES] == 0
     assert yes[AnswerVerdict.YES] / yes.total() >= 0.75
     assert other[AnswerVerdict.YES] / other.total() <= 0.4
