@@ -93,7 +93,7 @@ class RollingFigures(Figures):
             f"{self.effects} effects; answered after {cuts[49]:.2f} s (median), {cuts[98]:.2f} s (p99), "
             f"{max(self.answer_seconds, default=0):.1f} s (longest); requests per server {self.shares}, made again "
             f"{dict(self.again)}; {len(self.doubled)} doubled, {len(self.lost)} lost, {len(self.untold)} not told, "
-            f"{self.unknown} unknown, {len(self.stolen)} stolen turns, {self.seconds:.0f} s"
+            f"{self.unknown} unknown, {len(self.stolen)} stolen turns; {self.audit}, {self.seconds:.0f} s"
         )
 
 

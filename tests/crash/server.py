@@ -1,7 +1,7 @@
 """A server process of the chaos run: real tools, store, conversations and sockets; it says in the journal which turn it answers.
 
-The controls are the same server with one guard taken away: without the ledger a call that comes again runs again, and with
-`steals` whoever is asked takes the session, whoever has it.
+The controls are the same server with one guard taken away: without the ledger a call that comes again runs again, with
+`steals` whoever is asked takes the session, whoever has it, and without `recovers` the audit lines of the killed are lost.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from tests.server.model import PlayModel
 from handrail import Registry, Runtime
 from handrail.agents import Conversation, TextAgent
 from handrail.events import SessionEvent
+from handrail.runtime.audit_recovery import AuditRecovery
 from handrail.runtime.session import Session
 from handrail.server.assembly import assemble
 from handrail.server.host.session_registry import SessionRegistry
@@ -37,6 +38,8 @@ class Post:
     port: int
     ledger: bool = True
     steals: bool = False
+    recovers: bool = True
+    """Writes the audit lines that servers left out when they were killed."""
     database: str | None = None
     """The URL of a PostgreSQL database; None: a file in the folder."""
     shutdown_seconds: int = 2
@@ -56,7 +59,11 @@ def serve(post: Post) -> None:
 async def _serve(post: Post, journal: Journal) -> None:
     prepare(journal, post.number, post.number)
     store = store_of(post.folder, post.database, ledger=post.ledger)
-    runtime = Runtime(Registry.load(post.folder / "tool_registry.json"), store=store, policy=POLICY)
+    runtime = Runtime(
+        Registry.load(post.folder / "tool_registry.json"), store=store, policy=POLICY, audit=post.folder / "audit"
+    )
+    if not post.recovers:
+        AuditRecovery.recover = _recover_nothing  # type: ignore[method-assign]
     options = replace(
         Options(),
         port=post.port,
@@ -87,6 +94,10 @@ async def _steal(sessions: SessionRegistry, session_id: str, *, though_idle: boo
             session_id, owner=sessions.runtime.owner, former=standing.owner, though_busy=True
         )
     return True
+
+
+async def _recover_nothing(recovery: AuditRecovery) -> None:
+    """The control: whoever starts leaves the audit log as it was."""
 
 
 class JournalAgent:

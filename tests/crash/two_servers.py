@@ -2,7 +2,8 @@
 
 Some clients talk: each message asks for writing calls, and is sent again, to either server, until it is answered. Others only
 look: GETs and streams of sessions that are not theirs to answer. In the end every message must have its answer, no call may
-have run twice, and no server may have begun a turn while another that lived was at it. By hand:
+have run twice, and no server may have begun a turn while another that lived was at it. Once somebody has started after the last
+of them was killed, every call that succeeded has one line in the audit log, which is whole. By hand:
 
     python -m tests.crash.two_servers --seconds 60 --seed 7
 """
@@ -10,6 +11,7 @@ have run twice, and no server may have begun a turn while another that lived was
 import argparse
 import asyncio
 import json
+import os
 import random
 import signal
 import socket
@@ -26,7 +28,12 @@ import httpx2 as httpx
 from tests.crash.effects import Journal
 from tests.crash.run import RunFigures, build_effects, room, warm_processes
 from tests.crash.server import Post, serve
+from tests.crash.worker import store_of
 from tests.server.kit import OTHER, USER, bearer
+
+from handrail import Registry, Runtime
+from handrail.contract.store import LedgerState
+from handrail.observe.verify import read_events
 
 TALKERS, LOOKERS = 6, 3
 MESSAGES = 100
@@ -73,16 +80,25 @@ class Figures(RunFigures):
     turns: int = 0
     effects: int = 0
     unknown: int = 0
+    audited: int = 0
+    recovered: int = 0
+    """Audit lines that another process wrote for one that was killed."""
     doubled: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     stolen: list[str] = field(default_factory=list)
     strange: list[str] = field(default_factory=list)
+    unaudited: list[str] = field(default_factory=list)
+    unverified: list[str] = field(default_factory=list)
+
+    @property
+    def audit(self) -> str:
+        return f"{self.audited} calls audited, {self.recovered} of them recovered, {len(self.unaudited)} without their line"
 
     def __str__(self) -> str:
         return (
             f"seed {self.seed}: {self.messages} messages sent {self.sent} times, {self.looks} looks, {self.kills} kills and "
             f"{self.stops} stops, {self.turns} turns begun, {self.effects} effects, {len(self.doubled)} doubled, "
-            f"{len(self.lost)} lost, {self.unknown} unknown, {len(self.stolen)} stolen turns, {self.seconds:.0f} s"
+            f"{len(self.lost)} lost, {self.unknown} unknown, {len(self.stolen)} stolen turns; {self.audit}, {self.seconds:.0f} s"
         )
 
 
@@ -97,6 +113,7 @@ class TwoServers:
         seconds: float,
         ledger: bool = True,
         steals: bool = False,
+        recovers: bool = True,
         kills: int = 1,
         database: str | None = None,
     ) -> None:
@@ -107,6 +124,7 @@ class TwoServers:
         """The least number: on a slow machine it takes longer until as much has happened."""
         self.ledger = ledger
         self.steals = steals
+        self.recovers = recovers
         self.database = database
         self.figures = Figures(seed=seed)
         self.clients: list[Client] = []
@@ -135,6 +153,7 @@ class TwoServers:
                     process.kill()
                     process.join()
         self.figures.seconds = time.monotonic() - started
+        await self._find_unaudited()
         return self._judge(shown)
 
     def _new_http(self) -> httpx.AsyncClient:
@@ -175,7 +194,8 @@ class TwoServers:
 
     async def _start(self, place: int) -> None:
         self.numbers += 1
-        post = Post(self.numbers, self.folder, self.ports[place], self.ledger, self.steals, self.database)
+        guards = {"ledger": self.ledger, "steals": self.steals, "recovers": self.recovers}
+        post = Post(self.numbers, self.folder, self.ports[place], database=self.database, **guards)
         process = self._spawn.Process(target=serve, args=(post,), name=str(post.number))
         process.start()
         self.live[place] = process
@@ -388,6 +408,36 @@ class TwoServers:
                 self.figures.stolen.append(f"{line['message']} by server {line['worker']} from {sorted(others)}")
             at[place].add(line["worker"])
 
+    async def _find_unaudited(self) -> None:
+        """Whoever starts next writes the lines that the killed left out."""
+        audit = self.folder / "audit"
+        if self.recovers:
+            registry = Registry.load(self.folder / "tool_registry.json")
+            async with Runtime(registry, store=store_of(self.folder, self.database), audit=audit):
+                pass
+        store = store_of(self.folder, self.database)
+        await store.open()
+        rows = await store.ledger_rows(state=LedgerState.SUCCEEDED, limit=1_000_000)
+        await store.close()
+        lines = list(read_events(audit, event="execution"))
+        audited = Counter(line.get("ledgerKey") for line in lines)
+        self.figures.audited = len(rows)
+        self.figures.recovered = sum(line.get("recovered", False) for line in lines)
+        self.figures.unaudited = [
+            f"{row.tool} {row.args} has {audited[row.key]} lines" for row in rows if audited[row.key] != 1
+        ]
+        url = {"HANDRAIL_STORE_URL": self.database} if self.database is not None else {}
+        verified = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "handrail", "audit", "verify"),
+            cwd=self.folder,
+            env={name: value for name, value in os.environ.items() if not name.startswith("HANDRAIL_")} | url,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said, _ = await verified.communicate()
+        if verified.returncode != 0:
+            self.figures.unverified = said.decode().splitlines()
+
 
 def _free_port() -> int:
     with socket.socket() as free:
@@ -409,8 +459,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
     parser.add_argument("--no-ledger", action="store_true", help="a control: it must double")
     parser.add_argument("--steals", action="store_true", help="a control: it must steal")
+    parser.add_argument("--no-recovery", action="store_true", help="a control: audit lines must be missing")
     chosen = parser.parse_args()
-    figures = run(chosen.seed, chosen.seconds, ledger=not chosen.no_ledger, steals=chosen.steals)
+    guards = {"ledger": not chosen.no_ledger, "steals": chosen.steals, "recovers": not chosen.no_recovery}
+    figures = run(chosen.seed, chosen.seconds, **guards)
     figures.report()
     return 1 if figures.faults else 0
 
