@@ -5,12 +5,14 @@ import json
 import subprocess
 import sys
 import textwrap
+from threading import Timer
 
 import pytest
 from tests.runtime.kit import FOUND, PATIENT_IN_A_THREAD, audited, begins_at_once, kind, reading, until, writing
 
 from handrail.contract.store import LedgerState
 
+MAX_STOP_SECONDS = 15
 # Each continues after its cancellation until the test says so, in its own way.
 SWALLOWS = """
 async def execute(args, ctx):
@@ -158,10 +160,17 @@ def test_a_program_ends_though_its_handlers_hang(make_tools, tmp_path):
 
     asyncio.run(main())
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert json.loads(done.stdout) == ["TIMEOUT", "TIMEOUT"]
-    assert "these calls still run: hang (call hang of session" in done.stderr
-    assert "stall (call stall of session" in done.stderr
-    assert "destroyed" not in done.stderr
+    words = [sys.executable, "-c", textwrap.dedent(program)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        watch = Timer(60, running.kill)
+        watch.start()
+        assert json.loads(running.stdout.readline()) == ["TIMEOUT", "TIMEOUT"]
+        watch.cancel()
+        try:
+            _, log = running.communicate(timeout=MAX_STOP_SECONDS)
+        finally:
+            running.kill()
+    assert running.returncode == 0
+    assert "these calls still run: hang (call hang of session" in log
+    assert "stall (call stall of session" in log
+    assert "destroyed" not in log

@@ -44,6 +44,7 @@ model = "demo"
 [server]
 shutdown_seconds = 1
 """
+MAX_STOP_SECONDS = 15
 
 
 @asynccontextmanager
@@ -75,17 +76,24 @@ async def serving(tmp_path, sources, fields=None):
             await served.wait()
 
 
+async def stopped(served):
+    """Send SIGTERM; the log, once the process has ended. It has a second for that, and a busy machine some more."""
+    served.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(MAX_STOP_SECONDS):
+        _, log = await served.communicate()
+    return log.decode()
+
+
 async def test_sigterm_ends_a_process_whose_handlers_hang_and_names_the_calls(tmp_path):
     sources = {"stall": FOREVER, "hang": SWALLOWS, "thread": IN_A_THREAD_OF_ITS_OWN}
     async with serving(tmp_path, sources) as (served, http, session_id):
         for name in sources:
             answer = (await http.post(f"/api/tools/{name}/try", json={"args": {}, "sessionId": session_id})).json()
             assert answer["error"]["type"] == "TIMEOUT", answer
-        served.send_signal(signal.SIGTERM)
-        _, log = await served.communicate()
+        log = await stopped(served)
 
-    assert served.returncode == 0, log.decode()
-    (left,) = [line for line in log.decode().splitlines() if "these calls still run" in line]
+    assert served.returncode == 0, log
+    (left,) = [line for line in log.splitlines() if "these calls still run" in line]
     assert "hang (call " in left
     assert "stall (call " in left
     assert session_id in left
@@ -98,13 +106,12 @@ async def test_sigterm_ends_a_process_whose_event_loop_is_blocked_by_a_handler(t
         )
         while await answers(http):
             await asyncio.sleep(0.05)
-        served.send_signal(signal.SIGTERM)
-        _, log = await served.communicate()
+        log = await stopped(served)
         with pytest.raises(httpx2.HTTPError):
             await asked
 
-    assert served.returncode == 1, log.decode()
-    (left,) = [line for line in log.decode().splitlines() if "the event loop is blocked" in line]
+    assert served.returncode == 1, log
+    (left,) = [line for line in log.splitlines() if "the event loop is blocked" in line]
     assert "block/handler.py:" in left
 
 
@@ -120,12 +127,11 @@ async def test_sigterm_does_not_wait_for_a_write_beyond_the_time_for_a_stop_and_
         ]
         async with asyncio.timeout(60):
             await until(lambda: len(started(tmp_path)) == 2)
-            served.send_signal(signal.SIGTERM)
-            _, log = await served.communicate()
+        log = await stopped(served)
         await asyncio.gather(*asked, return_exceptions=True)
 
-    assert served.returncode == 0, log.decode()
-    (left,) = [line for line in log.decode().splitlines() if "their outcome will be unknown" in line]
+    assert served.returncode == 0, log
+    (left,) = [line for line in log.splitlines() if "their outcome will be unknown" in line]
     assert "hang (call mcp_" in left
     assert f"of session {session})" in left
     store = SqliteStore(tmp_path / "handrail.db")
