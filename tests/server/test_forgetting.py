@@ -398,9 +398,9 @@ async def test_nothing_of_a_forgotten_user_is_in_any_file_of_a_server_that_was_k
             else:
                 shutil.copy(path, copy)
     settings_of(copy)
-    assert traces(copy, NAME)
+    assert all(traces(copy, text) for text in (NAME, SAID, WORD))
     await asyncio.to_thread(forget, copy)
-    assert traces(copy, NAME, SAID) == []
+    assert traces(copy, NAME, SAID, WORD) == []
 
 
 async def test_what_an_operator_did_does_not_name_them_once_they_are_forgotten(tmp_path):
