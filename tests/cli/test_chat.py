@@ -19,10 +19,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from handrail import Call, Registry, Runtime
+from handrail.agents import TextAgent
 from handrail.cli import terminal_input
 from handrail.cli.chat_lines import Lines
 from handrail.cli.chat_screen import PlainScreen
 from handrail.cli.terminal_chat import TerminalChat
+from handrail.runtime.confirmation import REPLACED_MARK
+from handrail.testing import PlayedModel
 
 LOOK = "What is order A-1001?"
 BOOK = "book a meeting with ana@example.com tomorrow at 3 pm"
@@ -415,6 +419,70 @@ def test_a_program_approves_a_changed_price_only_by_the_number_of_its_showing(pr
         chat.stdin.close()
         assert chat.wait(timeout=30) in (0, 1)
         watch.cancel()
+
+
+def test_a_program_approves_a_request_that_a_newer_one_has_replaced_only_once_it_was_told(built):
+    with subprocess.Popen(
+        [sys.executable, "-m", "handrail", "chat", "--json"],
+        cwd=built,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as chat:
+        watch = Timer(60, chat.kill)
+        watch.start()
+        asked = []
+        for text in (BOOK, BOOK.replace("3 pm", "4 pm")):
+            _write(chat, {"text": text})
+            asked.append(_until(chat, "confirmation"))
+            _until(chat, "done")
+        old, new = asked
+        assert (old["replacedBy"], new["replacedBy"]) == (None, None)
+        _write(chat, {"approve": old["id"]})
+        told = _until(chat, "confirmation")
+        assert (told["id"], told["replacedBy"], told["showing"]) == (old["id"], new["id"], 2)
+        _write(chat, {"approve": old["id"], "showing": 2})
+        closed = _until(chat, "confirmation_closed")
+        assert (closed["id"], closed["outcome"]) == (old["id"], "carried_out")
+        chat.stdin.close()
+        assert chat.wait(timeout=30) in (0, 1)
+        watch.cancel()
+
+
+async def test_a_terminal_marks_a_request_that_a_newer_one_has_replaced(built, monkeypatch):
+    booking = {"title": "Review", "start_time": "15:00", "end_time": "16:00", "attendees": []}
+    later = {**booking, "start_time": "16:00", "end_time": "17:00"}
+    answers = [["I have asked for that."], ["Not then."], ["Nor then."]]
+    model = PlayedModel([[Call("calendar_create_event", later)], *answers])
+    keyboard, terminal = pty.openpty()
+    out = io.StringIO()
+    registry = Registry.load(built / "tool_registry.json")
+    with os.fdopen(terminal, "rb", buffering=0) as stdin, os.fdopen(keyboard, "wb", buffering=0) as keys:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        async with Runtime(registry, store="memory:") as runtime:
+            session = await runtime.open_session()
+            await session.begin_turn("cut off by Ctrl-C before its request was shown")
+            assert (await session.call("calendar_create_event", booking, call_id="c1")).error is not None
+            talk = TerminalChat(runtime, TextAgent(runtime, model), session, PlainScreen(out), Lines())
+            running = asyncio.create_task(talk.run())
+
+            async def typed(text, questions):
+                async with asyncio.timeout(60):
+                    while out.getvalue().count("Run it? [y/N] ") + out.getvalue().count("you> ") < questions:
+                        assert not running.done(), out.getvalue()
+                        await asyncio.sleep(0.01)
+                keys.write(text)
+
+            await typed(b"at 4 rather\n", 1)
+            await typed(b"\n", 2)
+            await typed(b"\n", 3)
+            await typed(b"\x04", 4)
+            async with asyncio.timeout(60):
+                await running
+    asked = out.getvalue().split("Run it? [y/N] ")
+    old, new = (next(text for text in asked if f"start_time: {at}" in text) for at in ("15:00", "16:00"))
+    assert (REPLACED_MARK in old, REPLACED_MARK in new) == (True, False)
 
 
 def test_ctrl_c_cancels_the_turn_and_then_leaves(built):
