@@ -1,6 +1,7 @@
 """Secrets are masked wherever a schema or the configuration says so, and tools without any pay nothing."""
 
 import copy
+import json
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from tests.schema.work import calls_of
 from handrail.contract.frozen import freeze
 from handrail.observe.redaction import MAX_STEPS, REDACTED, compile_redactor
 from handrail.schema.explain import Steps
+from handrail.schema.strict_json import MAX_ARGUMENT_BYTES, parse_arguments
 
 SECRET = {"type": "string", "writeOnly": True}
 NODE = {"$ref": "#/$defs/node"}
@@ -177,6 +179,13 @@ def test_redacting_is_bounded_and_masks_what_it_does_not_get_to(schema, args):
     assert len(masked) == len(args)
     if steps == MAX_STEPS:
         assert REDACTED in (masked.values() if isinstance(masked, dict) else masked)
+
+
+def test_as_many_values_as_arguments_can_have_are_looked_at():
+    args = {"list": [0] * (MAX_ARGUMENT_BYTES // 2 - 20), "pin": "1"}
+    assert parse_arguments(json.dumps(args, separators=(",", ":"))) == args
+    redact = compile_redactor(closed({"list": {"items": {"type": "integer"}}, "pin": SECRET}), [])
+    assert redact(args) == {**args, "pin": REDACTED}
 
 
 def test_a_secret_is_masked_although_the_steps_are_used_up():
