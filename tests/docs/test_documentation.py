@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import ClassVar
 
@@ -253,3 +254,12 @@ def test_each_of_the_ten_questions_is_answered_from_at_most_five_files():
     assert len(answers) == 10
     for answer in answers:
         assert 1 <= len(set(re.findall(r"`((?:src|tests)/[^`]+)`", answer))) <= 5, answer
+
+
+def test_the_layers_of_the_contributing_page_are_those_that_the_linter_checks():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    [layers] = [contract["layers"] for contract in contracts if contract["id"] == "layers"]
+    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("## Where a change belongs")[2]
+    lines = page.split("```")[1].strip().splitlines()
+    shown = [set(re.split(r"\s{2,}", line)[0].split(", ")) for line in lines]
+    assert shown == [set(re.findall(r"\w+", layer)) for layer in layers]
