@@ -118,9 +118,11 @@ class Approvals:
 
     async def approve(self, hold: Hold, token: object, approval: Approval) -> ToolResponse:
         """A person said yes. The outcome of the held call, whoever runs it; or why it does not run."""
+        # The token first. Without it nobody learns what state the request is in, nor that it exists.
         shown = await self._shown_with(hold, token)
         if shown is None:
             return self.not_found(hold.hold_id)
+        # The grant was used by a claim of ours that nobody answered: to the store it is carried out, and it has not started.
         if self._unconfirmed.covers(hold):
             return await self._carry_out_unconfirmed(hold)
         if hold.state is HoldState.CONSUMED:
@@ -138,6 +140,7 @@ class Approvals:
         # A call of this tool that was approved before may still run, and change the very facts that this one depends on.
         lock = self._approving.setdefault((session.id, hold.tool), asyncio.Lock())
         async with lock:
+            # The call that held the lock may have changed what the gates look at.
             attempt = readmit(session, hold)  # and what the gates say of it
             if isinstance(attempt, Refusal):
                 return await self._refuse_readmission(session, hold, attempt)
@@ -154,12 +157,14 @@ class Approvals:
         """The facts are still what the person saw: the grant is given, and the call is carried out."""
         hold_id = hold.hold_id
         if hold.state is HoldState.PENDING:
+            # A yes is to what the person saw. If that is no longer so, it is a yes to nothing.
             changed = await self._ask_anew_if_changed(session, attempt, hold, shown)
             if changed is not None:
                 return changed
         approval = approval._replace(approver=approval.approver or hold.user)
         named = await self._sessions.pseudonym_of(session, approval.approver)
         self._crash("before_approve")
+        # One statement decides between two answers at the same time; whoever comes second reads what the first has made of it.
         moved = await self._store.move_hold(hold_id, HoldState.APPROVED, expected=OPEN, approval=approval)
         self._crash("after_approve")
         if moved is None or moved.state is not HoldState.APPROVED:
@@ -167,11 +172,13 @@ class Approvals:
                 return await self._outcome(moved)
             return closed_answer(moved or hold)
         self._trail.audit_hold("confirmation_approved", session, hold, approver=named, approved_via=approval.via)
+        # The owner's process has the session's state, its handlers' capabilities and the model to report to.
         if not self._sessions.has_connection(session):
             taken = await self._left_to_owner(session, moved)
             if taken is not None:
                 return taken
         answer = await self._carry_out(session, attempt, moved)
+        # A grant that stayed would let the call run later, when nobody expects it any more.
         refused = await self._reopen_if_refused(session, moved)
         if refused is not None and refused.state not in (*OPEN, HoldState.CONSUMED):
             return closed_answer(refused)
@@ -238,6 +245,7 @@ class Approvals:
         # Also after a yes: a claim that comes later finds no grant.
         left = declined_again(hold)
         envelope = orjson.dumps(left.to_dict()).decode()
+        # A claim that a dead process left of it is settled in the same transaction: nobody takes it over after this no.
         moved = await self._store.decline_hold(hold.hold_id, expected=OPEN, left=envelope)
         was_open = moved is not None and moved.state is HoldState.DECLINED
         if moved is None or not (was_open or await self._unconfirmed.decline(moved)):
@@ -264,6 +272,7 @@ class Approvals:
         """Run an approved call: once, whoever else tries. Its late envelope goes to the session's events."""
         pair = pair_of(hold)
         known = session.holds.get(pair)
+        # It was asked for in another process, or before this one restarted.
         if known is None:
             raw = hold.alias.raw_digest if hold.alias else ""
             known = (hold, Entry.of(hold.tool, raw, ledger_key=hold.ledger_key, hold_id=hold.hold_id))
@@ -278,6 +287,7 @@ class Approvals:
         """What became of held calls in other processes. This one has the session's connection: it runs what was approved
         there, and tells the model what was carried out or declined there."""
         for hold, entry in list(session.holds.values()):
+            # What this process has carried out, or carries out now, it knows best itself.
             if entry.response is not None or hold.ledger_key in session.writes:
                 continue
             stored = await self._store.hold_by_id(hold.hold_id)
@@ -330,6 +340,7 @@ class Approvals:
         """The process that has the session's connection runs it; if it does not within two seconds, we do."""
         waited = 0.0
         while waited < session.policy.approver_wait_seconds:
+            # Asked before the look, so that a change right after it is heard.
             changed = self._store.changed(hold.hold_id)
             stored = await self._store.hold_by_id(hold.hold_id)
             if stored is not None and stored.state is HoldState.CONSUMED:

@@ -167,6 +167,7 @@ class AuditRecovery:
             return
         for left in await store.abandoned_audits(self._owner):
             since = left.audited_until - _MARGIN_MS
+            # A little more than can be missing, because clocks differ; those that have their line are sorted out next.
             rows = await store.answered_by(left.owner, since)
             audited = await asyncio.to_thread(log.audited, {row.key for row, _ in rows}, since / 1000)
             missing = [(row, call) for row, call in rows if row.key not in audited]
@@ -176,6 +177,7 @@ class AuditRecovery:
                 self._notes.warning("%d audit lines that a process left out when it died were written", len(missing))
             if not await asyncio.to_thread(log.flush, to_disk=True):
                 return  # tried again by the next that starts
+            # Only now that the lines are on the disk: until here a crash leaves everything to be found again.
             await store.end_audit(left.owner)
 
     async def _write(self, row: LedgerRow, call: str | None) -> None:

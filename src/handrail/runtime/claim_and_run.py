@@ -56,6 +56,7 @@ from handrail.runtime.state import StateController
 if TYPE_CHECKING:
     from handrail.runtime.session import Session
 
+# Pauses of 0.05 s, doubled each time: about three seconds in all, after which the housekeeper tries.
 _FINISH_TRIES = 6
 
 
@@ -132,6 +133,7 @@ class LedgerClaims:
 
     async def run(self, attempt: Attempt, hold: Hold | None, entry: Entry) -> ToolResponse:
         """Claim and run, in a task that outlives its caller."""
+        # From here on a task carries it out, and `CallIds.trim` must not let go of the entry that its outcome goes into.
         entry.kept = True
         loop_now = asyncio.get_running_loop()
         # What `asyncio.shield` does, in fewer rounds of the loop: the task itself answers whoever waits.
@@ -145,8 +147,10 @@ class LedgerClaims:
                 answer = task.result()
         except asyncio.CancelledError:
             if attempt.write is not None:
+                # Nobody waits for it any more. If it has not started, it need not; what a person approved starts all the same.
                 attempt.write.left = hold is None
             if not task.cancelled():
+                # The handler may have started, and what it comes to must reach the model some other way.
                 task.add_done_callback(lambda done: self._deliver_late(attempt, done))
             raise
         if isinstance(answer, BaseException):
@@ -175,6 +179,8 @@ class LedgerClaims:
         assert write is not None
         key = write.key = hold.ledger_key if hold else write.key
         write.hold_id = hold.hold_id if hold else None
+        # Somebody in this session was first: their outcome is the answer. An approved call cannot start over in the pipeline,
+        # so it looks again until the key is free.
         while (there := session.writes.get(key)) is not None and there is not entry:
             try:
                 return await self._answers.replay(attempt, there)
@@ -183,6 +189,7 @@ class LedgerClaims:
                     self._forget(attempt, entry, None)
                     give_back_budget(attempt)
                     raise
+        # Nothing is awaited between this look and the entry below: of two approvals at the same time, one finds the other here.
         first, current = own.under_way.get(key), asyncio.current_task()
         if first is not None:
             return await self._after(first, attempt, hold, entry)
@@ -191,6 +198,7 @@ class LedgerClaims:
         try:
             entry.ledger_key = key
             session.writes[key] = entry
+            # The last look without the store. What it refuses leaves no row, and so nothing that could be in doubt.
             refusal = self._cannot_start(attempt, hold)
             if refusal is not None:
                 self._forget(attempt, entry, hold)
@@ -204,6 +212,7 @@ class LedgerClaims:
                 return self._answers.refuse(attempt, _not_heard(attempt.plan.tool_id, str(error)), free=True)
             if result.verdict not in (ClaimVerdict.CLAIMED, ClaimVerdict.TAKEN_OVER):
                 return await self._not_claimed(attempt, entry, hold, result)
+            # Here the housekeeper finds it, and renews the lease for as long as the handler runs.
             own.fences[key] = write.fence = result.fence
             write.claimed = result.row
             return await self._execute(attempt, entry, key, result.fence, hold)
@@ -215,6 +224,7 @@ class LedgerClaims:
         self, first: asyncio.Task[Any], attempt: Attempt, hold: Hold | None, entry: Entry
     ) -> ToolResponse | BaseException:
         """What the first came to, for somebody who tries the same at the same time; it is waited for a little."""
+        # By the runtime's clock and not by `asyncio.timeout`, so that tests play this wait in virtual time.
         patience = asyncio.ensure_future(self._clock.sleep(attempt.session.limits.wait_seconds))
         try:
             await asyncio.wait((first, patience), return_when=asyncio.FIRST_COMPLETED)
@@ -244,6 +254,8 @@ class LedgerClaims:
             if not self._trail.audit.healthy:
                 return not_recorded(tool, "The audit log cannot be written.")
         try:
+            # Loaded before the claim: a handler that is missing or broken is refused, instead of leaving a claim that never
+            # ran.
             _ = attempt.plan.start or attempt.plan.tool.handler
         except RegistryError as error:
             self._log.error("%s", error)
@@ -265,6 +277,7 @@ class LedgerClaims:
         """Steps 15 and 16: the handler runs, and its outcome is recorded."""
         plan, write = attempt.plan, attempt.write
         assert write is not None
+        # The effect and its record are what this method must not part: whatever the handler raises, an outcome is stored.
         passed_on: BaseException | None = None
         self._crash("before_handler")
         try:
@@ -277,6 +290,8 @@ class LedgerClaims:
                     # Whoever shows the request sees that it runs, also where it was approved elsewhere.
                     running = ConfirmationRunning(id=hold.hold_id, tool_id=plan.tool_id, call_id=attempt.call.call_id)
                     attempt.session.events_queue.emit(running)
+                # The ledger key is the idempotency key that the handler passes to its service: a second execution has the same
+                # one.
                 response, raw = await self._execution.run(attempt, Context(attempt, self._execution.capabilities, key))
         except BaseException as error:  # noqa: BLE001  # a process exit or cancellation: recorded here, raised again for the caller
             passed_on = error
@@ -286,6 +301,7 @@ class LedgerClaims:
             response, raw = ToolResponse(False, None, failure), b""
         self._crash("after_handler")
         # 16. Settle: the outcome is stored, then told.
+        # A second try may have succeeded after a first one of which nobody knows: then what is known is the success.
         uncertain = write.uncertain and not response.ok
         cut_off = passed_on is not None
         state = _state_of(response, unsafe=plan.effects == "unsafe", uncertain=uncertain, cut_off=cut_off)
@@ -324,6 +340,7 @@ class LedgerClaims:
         response, _ = settled_result(response, b"", attempt)
         error_type = None if response.error is None else response.error.type.value
         self._answers.audit_call("late_result", attempt, milliseconds_since(started), error_type)
+        # A late failure leaves open what the handler has done before it, and what is safe to repeat may have run again since.
         if write is None or plan.effects != "unsafe" or not response.ok:
             return
         fence = write.fence
@@ -341,6 +358,7 @@ class LedgerClaims:
         """Store the outcome; tried again while the store is away, because the effect has happened."""
         session, write = attempt.session, attempt.write
         assert write is not None
+        # With the outcome, in one transaction. Stored apart, a crash in between would lose a block that the handler asked for.
         block, after = _stored_intents(session, answer.intents) if answer.ok and answer.intents else (None, None)
         finish = Finish(
             key=key,
@@ -360,11 +378,13 @@ class LedgerClaims:
                 self._log.warning("The outcome of %s could not be stored yet: %s", attempt.plan.tool_id, error)
                 await self._clock.sleep(0.05 * 2**attempt_number)
         self._log.error("The outcome of %s could not be stored; it is tried again", attempt.plan.tool_id)
+        # The effect has happened, so this is tried for as long as the process lives. The row stays claimed until then.
         self._own.unstored[key] = finish
         return None
 
     async def store_unstored(self) -> None:
         """Store what could not be stored when it happened; each by itself, so that none stands in another's way."""
+        # A copy: calls that end while the store answers add to it.
         waiting = list(self._own.unstored.items())
         done = await asyncio.gather(*(self._store.finish(one) for _, one in waiting), return_exceptions=True)
         failed: BaseException | None = None
@@ -384,6 +404,7 @@ class LedgerClaims:
     ) -> ToolResponse:
         row = result.row
         match result.verdict:
+            # Another process, or another id, has carried it out. That is the answer, and this id stands for it from now on.
             case ClaimVerdict.SETTLED if row is not None:
                 give_back_budget(attempt)
                 settle_from_row(entry, row)
@@ -396,12 +417,14 @@ class LedgerClaims:
                 if answer is None:
                     return self._answers.refuse(attempt, running(attempt.plan.tool_id), free=True)
                 return answer
+            # Its process died while the handler ran. Whether it had its effect only a person can find out.
             case ClaimVerdict.UNKNOWN if row is not None:
                 self._forget(attempt, entry, hold)
                 give_back_budget(attempt)
                 return self._answers.refuse_unknown(attempt, row.key)
             case _:
                 self._forget(attempt, entry, hold)
+                # The session was resumed elsewhere between the pipeline's look and the claim, which is the one that counts.
                 if result.verdict is ClaimVerdict.STALE_CONNECTION:
                     await self._lost_connection(attempt.session, attempt.connection)
                 return self._answers.refuse(attempt, _verdict_refusal(attempt, result), free=True)
@@ -415,6 +438,7 @@ class LedgerClaims:
             await self._audit_recovery.begin()
         first = hold or write.takeover
         limit = plan.rate_limit
+        # The claim carries the counters along: a crash after it must not give the turn its budget back.
         counted = session.turn if session.turn is not None and session.turn.stored else attempt.turn
         claim = Claim(
             key=key,
@@ -432,8 +456,10 @@ class LedgerClaims:
             ordinal=first.ordinal if first is not None else attempt.ordinal,
             owner=own.owner,
             lease_ms=session.policy.lease_ms,
+            # In the same transaction as the row, so that a retry by this id finds the row whenever the row is there.
             alias=alias_of(attempt, key, hold.hold_id if hold else None),
             hold_id=hold.hold_id if hold else None,
+            # A held call has paid when it was held.
             rate=claim_charge(session, plan.tool_id, limit, attempt.rate_slot) if limit and hold is None else None,
             # While a turn begins, the store may have the session in another already.
             counters=None if hold or session.beginning else counted.counters(),
@@ -441,7 +467,9 @@ class LedgerClaims:
             left=(attempt.turn.number, attempt.turn.counters())
             if hold is None and (session.beginning or attempt.turn is not counted)
             else None,
+            # An approval is a person's, who may give it long after the model has reconnected.
             check_connection=hold is None,
+            # The same id for as long as no answer was heard: by it the store recognises a row that we made without knowing.
             claim_id=own.unconfirmed.get(key) or f"{own.owner}-{next(self._numbers)}",
         )
         try:
@@ -463,6 +491,7 @@ class LedgerClaims:
         session, write = attempt.session, attempt.write
         assert write is not None
         give_back_unstarted(attempt)
+        # Only our own: another attempt may have put its entry there while this one waited.
         if session.writes.get(write.key) is entry:
             del session.writes[write.key]
         if hold is None:
@@ -494,8 +523,10 @@ def give_back_unstarted(attempt: Attempt) -> None:
 
 def _state_of(response: ToolResponse, *, unsafe: bool, uncertain: bool, cut_off: bool) -> LedgerState:
     """What the ledger keeps of this outcome."""
+    # The effect happened. That nobody can use what the handler returned does not undo it.
     if response.ok or response.meta.get("resultUnavailable"):
         return LedgerState.SUCCEEDED
+    # It may have had its effect before it was broken off, so it must not run again by itself.
     if unsafe and (uncertain or cut_off):
         return LedgerState.UNKNOWN
     assert response.error is not None

@@ -118,8 +118,10 @@ class Confirmations:
         assert attempt.write is not None
         token = secrets.token_urlsafe(32)
         seconds = session.limits.confirmation_seconds
+        # By the store's clock, which all processes share: any of them may have to say whether the time is over.
         expires = await self._store.now() + seconds * 1000
         preview, facts = await self.preview(attempt)
+        # Made here and not by the store, so that a request which is stored twice, after a lost answer, is one request.
         hold_id = "conf_" + secrets.token_hex(12)
         new = Hold(
             hold_id=hold_id,
@@ -142,6 +144,7 @@ class Confirmations:
             call_id=attempt.call.call_id,
         )
         self._crash("before_hold")
+        # It may come back with another id: the store keeps one request for the same call, whichever process asked first.
         asked = await self._store.hold(new, token_hash(token), shown_digest(new, facts))
         self._crash("after_hold")
         if session.writes.get(new.ledger_key) is entry:
@@ -154,6 +157,7 @@ class Confirmations:
             self._metrics.held(plan.metric_name)
             if self._usage is not None:
                 self._usage.held(attempt)
+        # The entry that others wait on already; a second one for the same request would never be settled.
         if there is not None and there[0].hold_id == asked.hold_id:
             entry = there[1]
         session.holds[pair] = (asked, entry)
@@ -186,6 +190,7 @@ class Confirmations:
         if hold.state in OPEN:
             return self._held_answer(attempt, hold)
         if hold.state is HoldState.CONSUMED:
+            # Carried out, perhaps elsewhere and perhaps just now: its outcome is waited for a little.
             await self._lookup.settle(entry, hold.ledger_key, attempt.session.limits.wait_seconds)
             return await self._replayed(attempt, entry, hold.hold_id)
         if hold.state is HoldState.DECLINED:
@@ -201,6 +206,7 @@ class Confirmations:
         stored = await self._store.hold_by_id(hold.hold_id)
         if stored is not None and stored.state in OPEN:
             await self._same_hold(attempt, stored, entry)
+            # The user has asked again since. An older request that stands beside it is shown as replaced.
             if attempt.turn.number > stored.asked_turn:
                 await self._store.ask_again(stored.hold_id, attempt.turn.number)
                 self._announce_replaced(session, stored)
@@ -209,6 +215,7 @@ class Confirmations:
             stored is not None
             and stored.state is HoldState.CONSUMED
             and stored.expires_at > await self._store.now()
+            # The model has known the outcome since an earlier turn: what it asks for now is a new wish.
             and not (stored.told_turn is not None and attempt.turn.number > stored.told_turn)
         ):
             if entry.unknown or not (entry.response is not None or hold.ledger_key in session.writes):
@@ -222,6 +229,7 @@ class Confirmations:
         if stored is not None and stored.state is HoldState.DECLINED and entry.response is None:
             self.decline(session, stored, entry)  # by somebody who reached another process
         pair = pair_of(hold)
+        # Another request for the same call may have taken its place while the store answered.
         if session.holds.get(pair, (None, None))[1] is entry:
             del session.holds[pair]
         return None
@@ -278,11 +286,13 @@ class Confirmations:
         for hold in stored:
             pair = pair_of(hold)
             kept = before.get(pair)
+            # The same entry, where there is one: calls of the earlier connection may still wait on it.
             known = kept[1] if kept is not None and kept[0].hold_id == hold.hold_id else None
             if hold.state is HoldState.DECLINED:
                 self._restore_no(session, hold, known)
                 continue
             tool = session.snapshot.get(hold.tool)
+            # What the person was shown is not what would run now.
             if hold.state in OPEN and (tool is None or tool.hash != hold.tool_hash):
                 await self.supersede(session, hold)
                 continue
@@ -345,6 +355,7 @@ class Confirmations:
     async def shown(self, hold: Hold, facts: str, stored: str) -> dict[str, Any] | None:
         """`facts` are the uncut ones of the request; `stored` is the preview that the store has."""
         token = secrets.token_urlsafe(32)
+        # Written only if it has changed: most requests are shown again as they were.
         preview = hold.preview if hold.preview != stored else None
         kept = await self._store.add_hold_token(
             hold.hold_id, token_hash(token), shown_digest(hold, facts), preview=preview
@@ -372,6 +383,8 @@ class Confirmations:
 
     async def preview(self, attempt: Attempt) -> tuple[str, str]:
         """The trusted text, with the facts that the tool's own `preview` finds, where it has one; and these uncut."""
+        # An author's code, run before anybody has approved anything: it is read-only by contract, has a deadline, and its
+        # failure is said to the person.
         hook = (attempt.plan.handler or attempt.plan.tool.handler).preview
         facts: Any = None
         unknown = False
@@ -431,6 +444,7 @@ def readmit(session: Session, hold: Hold) -> Attempt | Refusal:
         return refusal
     attempt.digest = args_digest(plan.definition, attempt.args, attempt.canonical)
     attempt.exact = sha256(attempt.canonical).hexdigest()
+    # The mode, a clamp or a default may have changed since. The person has approved these arguments and no others.
     if attempt.canonical.decode() != hold.args:
         return _superseded(f'The arguments of "{hold.tool}" would now be others.')
     attempt.ordinal = hold.ordinal
@@ -470,6 +484,7 @@ def shown_digest(hold: Hold, facts: str) -> str:
 
     `facts` are those of the tool's own `preview`, uncut: the preview may show only their beginning.
     """
+    # Each part is hashed by itself first, so that no text can move from one into the next.
     mark = b"replaced" if hold.replaced_by is not None else b""
     parts = (mark, hold.preview.encode("utf-8", "surrogatepass"), facts.encode("utf-8", "surrogatepass"))
     return sha256(b"\0".join(sha256(part).digest() for part in parts)).hexdigest()
@@ -504,6 +519,7 @@ def render(
     shown = args if masked is None else masked
     properties = definition.parameters.get("properties") or {}
     secret = {name for name, schema in properties.items() if isinstance(schema, Mapping) and schema.get("writeOnly")}
+    # Every argument that the template does not name gets a line of its own below: nothing is hidden by leaving it out.
     named: set[str] = set()
     filled: dict[str, str] = {}  # a template may name a long argument many times
     template = definition.preview or f"Run {definition.tool_id}."
@@ -541,6 +557,7 @@ def _argument(name: str, how: str, args: Mapping[str, Any], shown: Mapping[str, 
         return _date(value)
     limit = _SHORT if how == "short" else _LONG
     if isinstance(value, str):
+        # Without quotation marks the text "yes" would read like the value, and an empty one like nothing at all.
         return f'"{_cut(value, limit)}"' if _MISTAKABLE.fullmatch(value) else _cut(value, limit)
     if isinstance(value, list) and len(value) > _MAX_ITEMS:
         # No more of them would be seen.

@@ -162,6 +162,7 @@ class RuntimeCore:
 
     def _make_write_path(self) -> None:
         """The parts of steps 9 to 16, each made of those that it may use."""
+        # In the order of who uses whom: each is given what it needs when it is made, and nothing is set afterwards.
         store, clock = self.store, self.clock
         self.audit_recovery = AuditRecovery(store, self.trail, self, self.owner, self.log)
         self.aliases = Aliases(store, self.log)
@@ -220,6 +221,7 @@ class RuntimeCore:
         if self._closing:
             raise StoreUnavailable("The runtime is stopping, and begins nothing new; nothing was changed.")
         if not self._opened:
+            # Sessions that come at the same time open it together.
             async with self._opening:
                 await self._open_once()
 
@@ -245,7 +247,11 @@ class RuntimeCore:
         await self.store.open()
         try:
             await self.store.register_owner(self.owner)
+            # Before the first call: a user who was blocked, or a tool that was switched off, while this process was down stays
+            # so.
             await self.housekeeper.learn()
+            # Before anything is recovered: those lines come from this store, and as the log's newest would hide that it is an old
+            # copy.
             await self.audit_recovery.compare()
             await self.audit_recovery.recover()
             sentence = gone_sentence(self.registry.snapshot(), await self.store.pinned_versions())
@@ -259,6 +265,7 @@ class RuntimeCore:
         """Let running writes finish by their deadlines, or `within` seconds; then write what is pending and close everything."""
         if not self._opened:
             return
+        # First of all, so that nobody opens it again while the last calls are let finish.
         self._opened, self._closing = False, True
         try:
             await self._close(within)
@@ -275,6 +282,7 @@ class RuntimeCore:
         return sorted(map(name_of, [*self.runner.outliving(), *started]))
 
     async def _close(self, within: float | None) -> None:
+        # Before anything is cancelled: while writing calls end, the housekeeper still renews their leases.
         await let_writes_end(self.claims.tasks, self.log, within)
         if self._housekeeper is not None:
             self._housekeeper.cancel()
@@ -282,6 +290,8 @@ class RuntimeCore:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # Outcomes first, leases last: nobody may take over a call whose outcome is still to be written. Each by itself, so that
+        # one that fails does not keep the others from the store.
         finish, store_ids = self.claims.store_unstored, self.aliases.store_unstored
         chores = (self.housekeeper.write_last, self.save_blocks, self._store_usage, self.housekeeper.give_up_leases)
         for write in (finish, store_ids, *chores):
@@ -310,6 +320,7 @@ class RuntimeCore:
     async def take_registry(self, generation: Snapshot) -> None:
         """Use these tools for sessions that are opened or resumed from now on; `UsageError` if this host lacks what they need,
         `RegistryError` if they lack a version that open sessions are pinned to. Then everything stays as it is."""
+        # Whatever can refuse the new tools comes before the registry is changed.
         check_capabilities(generation.entries, self.capabilities, self.services)
         await check_pins(generation, self.store)
         if has_conditions(generation.entries):
@@ -389,9 +400,11 @@ class RuntimeCore:
             new_subject() if user is not None else None,
         )
         self._factory.introduce(session, opened.subject)
+        # Another process may have blocked the user after this one last looked.
         if opened.blocked_until is not None and user is not None:
             self.blocks = {**self.blocks, (tenant, user): opened.blocked_until}
         self.sessions[session.id] = session
+        # Only what the store has taken is opened: until here an exception leaves nothing behind.
         self.metrics.session_opened(session.id)
         self.trail.audit_session("session_start", session, **({"versions": dict(pins)} if pins else {}))
         return session
@@ -435,6 +448,8 @@ class RuntimeCore:
         session_id = record.session_id
         async with self._resuming.setdefault(session_id, asyncio.Lock()):
             snapshot, gone = self._factory.pinned_for(record)
+            # The store gives the numbers: of two processes that resume the session at once, one has the newest, and the other is
+            # refused from then on.
             connection = await self.store.connect(session_id, registry_version=snapshot.version, owner=self.owner)
             session = self.sessions.get(session_id)
             # A connection that the store made unheard is ours all the same.
@@ -509,6 +524,7 @@ class RuntimeCore:
         session = self.sessions.get(session_id)
         if session is None:
             session = await self._factory.introduced(self._factory.from_record(record, token=token))
+        # It listens before the requests are announced, and so misses none of them.
         client = Client(self, session_id, session.events_queue)
         holds = await self.store.holds(session_id, (HoldState.PENDING,))
         await asyncio.gather(*(self.confirmations.announce_again(session, hold) for hold in holds))
@@ -552,6 +568,7 @@ class RuntimeCore:
         for attempt, task in list(session.running.items()):
             if call_ids is not None and attempt.call.call_id not in call_ids:
                 continue
+            # An effect that has begun is finished and recorded; to break it off would only make its outcome unknown.
             if attempt.plan.writes or attempt.plan.definition.on_interrupt == "finish" or task is None:
                 continue
             attempt.interrupted = True
@@ -562,6 +579,8 @@ class RuntimeCore:
         saves = [(session.id, session.connection, session.fields()) for session in sessions]
         late = [turn for session in sessions for turn in session.late()]
         for turn in late:
+            # Before the store is asked: what is counted while it answers is not part of this save, and takes the mark away
+            # again.
             turn.kept, turn.kept_total = True, turn.total_used
         try:
             await self.store.save_sessions(saves)
@@ -662,6 +681,7 @@ class RuntimeCore:
             session.events_queue.emit(IntentApplied(intent))
 
     def _block(self, whom: tuple[str, str], until: int, stored: bool) -> None:
+        # A shorter block that comes later takes nothing off the one that there is.
         until = max(until, self.blocks.get(whom, 0))
         self.blocks = {**self.blocks, whom: until}
         if not stored:
@@ -683,6 +703,7 @@ class RuntimeCore:
     async def save_blocks(self) -> None:
         for (tenant, user), until in list(self.unsaved_blocks.items()):
             await self.store.block(Block(tenant=tenant, user=user, until=until))
+            # A longer one may have come while the store answered; that is still to be stored.
             if self.unsaved_blocks.get((tenant, user)) == until:
                 del self.unsaved_blocks[(tenant, user)]
 

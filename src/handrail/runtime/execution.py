@@ -71,10 +71,12 @@ class Execution:
         try:
             if execute is None:
                 return False, self._runner.start(attempt, context)
+            # Driven by hand: a coroutine that never waits ends in this `send`, without a task and without a round of the loop.
             coroutine = execute(attempt.args, context)
             waiting = coroutine.send(None)
         except StopIteration as done:
             return True, done.value
+        # Not here, so that all failures of a handler take one way: through `run`, which knows retries and the ledger.
         except BaseException as error:  # noqa: BLE001  # whatever it is, it is raised where the outcome is awaited
             return False, self._runner.failed(error)
         return False, self._runner.waits(attempt, coroutine, waiting)
@@ -85,6 +87,7 @@ class Execution:
             response, raw = checked_result(returned, attempt.plan.results or ResultRules.of(attempt.plan.tool))
         except BadResult as error:
             return self._failed(attempt, error), b""
+        # An error of the handler's own may be retried, which only `run` does.
         if response[2] is not None:
             return None
         if attempt.intents:
@@ -114,6 +117,7 @@ class Execution:
                 task = asyncio.current_task()
                 if not attempt.interrupted or task is None:
                     raise
+                # The cancellation was meant for the handler. It is answered with an envelope, and the caller's task lives on.
                 task.uncancel()
                 message = f'"{plan.tool_id}" was cancelled because the user interrupted.'
                 response, raw = ToolResponse(False, None, ToolFailure(ErrorType.CANCELLED, message, True)), b""
@@ -127,8 +131,10 @@ class Execution:
                 or not failure.retryable
             ):
                 break
+            # At random, so that calls which failed together do not come back together.
             await self._clock.sleep(self.jitter() * _MAX_BACKOFF_SECONDS)
             attempts += 1
+            # What the failed try asked for is not asked for any more.
             first = attempt.intents = None
         if attempts > 1:
             response = response.with_meta(attempts=attempts)
@@ -142,6 +148,7 @@ class Execution:
         if not started:
             message = f'"{plan.tool_id}" could not be started within {plan.timeout * 1000:g} ms: all workers are busy.'
             self._log.warning("%s", message)
+        # What is safe to repeat may be tried again. Of the rest nobody knows whether the effect happened.
         unsafe = plan.effects == "unsafe" and started
         if attempt.write is not None:
             attempt.write.uncertain = unsafe
@@ -169,6 +176,7 @@ def settled_result(response: ToolResponse, raw: bytes, attempt: Attempt) -> tupl
     """The result as it leaves the call: without the tokens that its handler was given."""
     if not attempt.handed_out:
         return response, raw
+    # The whole envelope: a token may stand in a message or a detail as well as in the data.
     clean = ToolResponse.from_dict(without_tokens(response.to_dict(), attempt.handed_out))
     return clean, _as_json(clean.data) if clean.ok else raw
 
@@ -214,6 +222,7 @@ def checked_result(returned: Any, rules: ResultRules) -> tuple[ToolResponse, byt
         # Its annotation does not say what is in the data; only now is it worth looking at every value.
         response = ToolResponse(True, data := _encoded(data, to_json), None, response.intents, response.meta)
         raw = _as_json(data)
+    # What was cut may not fit `outputSchema` any more, so it is not checked; the envelope says that it was cut.
     if max_bytes is not None and len(raw) > max_bytes:
         data = _cut(orjson.loads(raw), max_bytes)
         cut = ToolResponse(True, data, None, response.intents, {**response.meta, "truncated": True})
@@ -240,6 +249,7 @@ def _check_rest(response: ToolResponse) -> None:
         raw = orjson.dumps(rest, option=_JSON_ONLY)
     except (TypeError, AttributeError, ValueError) as trouble:
         raise BadResult(f"its envelope is not JSON: {trouble}") from trouble
+    # orjson writes NaN as null, so that only what has a null in it has to be looked through.
     if b"null" in raw and _has_strange_float(rest):
         raise BadResult("its envelope has a number that JSON does not have")
 
@@ -258,6 +268,7 @@ def failure_of(error: BaseException, definition: ToolDefinition, *, voice: bool)
         try:
             _check_rest(ToolResponse(False, None, failure))
         except BadResult:
+            # Its details are no JSON and are left out; what kind of failure it is stays.
             failure = ToolFailure(error.type, str(error.message), error.retryable, error.partial_side_effects)
         return without_retry(failure) if voice else failure
     if isinstance(error, BadResult):
@@ -330,6 +341,7 @@ def _cut_members(data: dict[str, Any], limit: int) -> dict[str, Any]:
         before = _size(members[name])
         if size <= limit or before <= _NULL_BYTES:
             break
+        # What this member may still take, if all that is too much is taken from it.
         room = before - (size - limit)
         cuttable = isinstance(members[name], (str, list, dict)) and room > _NULL_BYTES
         members[name] = _cut(members[name], room) if cuttable else None

@@ -63,6 +63,7 @@ class SessionGate:
             if not session.state.is_active:
                 return Refusal(GateName.SESSION, ErrorType.SESSION_INACTIVE, "The session has ended.", rule="active")
             core = session.core
+            # Hardly ever is anybody blocked; then this costs one look at an empty dict.
             left = session.blocked_for() if core.blocks else 0.0
             if left:
                 return Refusal(
@@ -83,10 +84,13 @@ class SessionGate:
                 )
             connection, current = attempt.connection, session.connection
             if connection is not None and (
+                # Identity first: nearly every call comes on the very object, and comparing numbers of a subclass of int takes
+                # longer.
                 session.is_taken_over or (connection is not current and connection != current)
             ):
                 return replaced_connection(connection)
             newest = core.registry.generation
+            # In production open sessions keep their tools until they are resumed; `is_outdated` is never true there.
             if newest is not session.snapshot and session.is_outdated:
                 return Refusal(
                     GateName.SESSION,
@@ -116,6 +120,7 @@ class ModeGate:
 
     def for_tool(self, definition: ToolDefinition, policy: Policy) -> Check | None:
         allowed = definition.allowed_modes
+        # Both modes: it could never refuse, so the tool has no such check.
         if len(allowed) == 2:
             return None
 
@@ -165,6 +170,7 @@ class AvailabilityGate:
                     rule="switch",
                     value=reason,
                 )
+            # A thread that does not end is not given back. Without this one tool could take the workers of all others.
             crowded = core.runner.crowded
             late = crowded.get(tool_id) if crowded else None
             if late is not None:
@@ -228,6 +234,8 @@ def _clamp(limits: Mapping[str, Any]) -> Clamp:
                 continue
             better = _within(args[name], limit)
             if better != args[name]:
+                # Copied at the first limit that is passed: most calls are within all of them, and the audit keeps what was
+                # asked for.
                 clamped = clamped or dict(args)
                 clamped[name] = better
                 names.append(name)
@@ -238,6 +246,7 @@ def _clamp(limits: Mapping[str, Any]) -> Clamp:
 
 def _within(value: Any, limit: Any) -> Any:
     if not isinstance(limit, tuple):
+        # To Python a boolean is an integer. It is no quantity, so no maximum is for it.
         return min(value, limit) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
     if isinstance(value, list):
         if not value:
@@ -290,9 +299,12 @@ class LoopGate:
             turn = attempt.turn
             key = (tool_id, attempt.loop_key)
             identical = turn.identical
+            # Counted also if it is refused: a model that asks once more all the same stays refused.
             identical[key] = seen = identical.get(key, 0) + 1
+            # The counters that every claim carries may then no longer be made by adding the newest call alone.
             if seen > 1:
                 turn.uneven = True
+            # Calls before a reconnect, or in another process, are known by their digests only.
             if turn.earlier:
                 seen += turn.earlier.get(digest_of(tool_id, attempt.loop_key), 0)
             if seen >= max_identical:
@@ -344,6 +356,7 @@ class BudgetGate:
                 return _spent(tool_id, "retrieval calls", turn.retrieval_used, limits.retrieval_calls)
             if limits.total_calls is not None and turn.total_used >= limits.total_calls:
                 return _spent(tool_id, "calls", turn.total_used, limits.total_calls)
+            # Taken now and not when the handler has ended: calls that run side by side must not spend the same unit.
             turn.total_used += 1
             if retrieval:
                 turn.retrieval_used += 1
@@ -444,9 +457,11 @@ def host_check(gates: Sequence[Gate], policy: Policy, observe: Observe) -> HostC
             verdict = _ask_gate(gate, call)
             if verdict is None:
                 continue
+            # Before the verdict counts for anything: an observed gate only says in the log what it would have done.
             if gate.name in observed:
                 observe(attempt, _host_refusal(gate.name, call, verdict))
             elif isinstance(verdict, AskPerson):
+                # Not the end of the round: a gate after this one may refuse the call, which is stricter than asking.
                 asked_by = asked_by or gate.name
             else:
                 return GateVerdict(_host_refusal(gate.name, call, verdict))
@@ -497,6 +512,7 @@ def _gated_call(attempt: Attempt) -> GatedCall:
         category=definition.category,
         writes=plan.writes,
         idempotent=definition.idempotent,
+        # Read anew from the canonical text: a gate cannot reach, and so not change, the objects that the handler gets.
         args=freeze(orjson.loads(attempt.canonical)),
         call_id=call.call_id,
         provider=call.provider,
@@ -556,6 +572,7 @@ def admit(attempt: Attempt) -> Refusal | None:
 def prepare(attempt: Attempt) -> Refusal | None:
     """Steps 7 and 8: validated arguments with defaults, clamped by mode, in canonical form."""
     plan, args, text = attempt.plan, attempt.args, attempt.raw_digest
+    # The compiled check says only yes or no, which is enough for nearly every call. Why not is worked out for the others.
     is_valid, fill = plan.is_valid, plan.fill
     began = perf_counter()
     good = is_valid is not None and is_valid(args)
@@ -573,6 +590,7 @@ def prepare(attempt: Attempt) -> Refusal | None:
             if refusal is not None:
                 return refusal
             args, text = attempt.args, trimmed(canonical(attempt.args))
+    # The arguments are no longer those that came, so the canonical text of those does not stand for them any more.
     if attempt.defaulted:
         attempt.args = args
         is_plain = attempt.is_plain and plan.defaults_plain
@@ -581,6 +599,7 @@ def prepare(attempt: Attempt) -> Refusal | None:
     if clamp is not None:
         attempt.args, attempt.clamped = clamp(args)
         if attempt.clamped:
+            # Kept for the audit, which tells what was asked for beside what was let through.
             attempt.requested = args
             text = trimmed(canonical(attempt.args))
     attempt.canonical = text
@@ -621,6 +640,7 @@ def charge(attempt: Attempt) -> Refusal | None:
         if refusal is not None:
             return refusal
     limit = plan.rate_limit
+    # A writing call's unit of a limit per user goes with its claim, where the store counts it over all processes.
     if limit is not None and (not plan.writes or limit.scope == "session"):
         session.rates.write_behind(session, plan.tool_id, limit, attempt.rate_slot)
     attempt.turn.kept, session.dirty = False, True  # as `Session.counted` does

@@ -36,6 +36,7 @@ class Housekeeper:
         self.pruning = DailyPruning(core.store, core.clock, core.audit, core.policy)
 
     async def work(self) -> None:
+        # Leases first: whatever the others take, no claim of this process may run out meanwhile.
         chores: tuple[Callable[[], Awaitable[None]], ...] = (
             self.renew,
             self._flush,
@@ -75,6 +76,7 @@ class Housekeeper:
     async def _do(self, chores: Sequence[Callable[[], Awaitable[None]]], was_away: bool) -> bool:
         """Each of the chores; whether the store is away, which is told once."""
         away = False
+        # A round that a notice set off and one of the clock do not run at the same time: both write the same counters.
         async with self._busy:
             for chore in chores:
                 try:
@@ -93,6 +95,7 @@ class Housekeeper:
         for session in dirty:
             session.dirty = False
         try:
+            # Cleared above, before the store is asked: what is counted while it answers makes its session dirty again.
             if dirty:
                 for session in dirty:
                     await core.turns.store(session)
@@ -119,6 +122,7 @@ class Housekeeper:
         except BaseException:
             session.dirty = True
             raise
+        # It was used while the store answered.
         if session.dirty or session.running or not core.has_connection(session):
             return False
         core.sessions.pop(session.id)
@@ -130,6 +134,7 @@ class Housekeeper:
         """Blocks and switches that operators and other processes have set."""
         core = self.core
         operating = await core.store.operating()
+        # A number that only grows: whether somebody was forgotten costs nothing to find out.
         if operating.forgettings != core.forgettings:
             await core.drop_forgotten()
             core.forgettings = operating.forgettings
@@ -141,6 +146,7 @@ class Housekeeper:
         now = perf_counter()
         if now < self._looked + CONNECTION_SECONDS:
             return
+        # Only those in use: a session that nobody calls learns it from the store when it is used again.
         since, self._looked = self._looked, now
         used = [one for one in self.core.sessions.values() if one.last_used >= since and not one.is_taken_over]
         current = await self.core.store.connections([session.id for session in used])
@@ -150,6 +156,7 @@ class Housekeeper:
 
     async def renew(self) -> None:
         core = self.core
+        # After a third of the lease, so that two renewals may fail before it ends.
         if self._beat * 3000 < core.policy.lease_ms:
             return
         self._beat = 0.0

@@ -64,6 +64,7 @@ def id_key(call: Call, connection: int) -> str | None:
         return None
     if scope == "connection":
         return f"{STABLE_ID}{connection}:{call_id}"
+    # Providers choose the id. One such as "3:x" must not get the key of the id "x" on connection 3.
     separator = ":" if ":" in call_id and _LIKE_A_CONNECTION.match(call_id) else ""
     return f"{STABLE_ID}{separator}{call_id}"
 
@@ -83,6 +84,7 @@ def is_text(call_id: object) -> bool:
 
 def hash_key(tool: str, canonical_args: bytes, turn: int) -> str:
     """The key by content, for calls without a stable id."""
+    # Put together by hand, because its parts are canonical already; the names stand in their order.
     content = b'{"args":%b,"tool":%b,"turn":%d}' % (canonical_args, orjson.dumps(tool), turn)  # in canonical form
     return f"hash:{turn}:{sha256(content).hexdigest()[:16]}"
 
@@ -198,6 +200,7 @@ class Entry:
         """The envelope again, as fresh data. Its intents stay in it for the model to see; nobody applies them twice."""
         assert self.response is not None
         first, raw = self.response
+        # Parsed again for each: whoever changes the data of one answer does not change that of the next.
         data = orjson.loads(raw) if first.ok else None
         return ToolResponse(first.ok, data, first.error, first.intents, {**first.meta, "replayed": True, **facts})
 
@@ -271,11 +274,13 @@ class CallIds(dict[str, Entry]):
                     is_needed = entry.unknown or not is_stored
                 else:
                     is_needed = entry.hold_id is None if entry.kept else entry.ledger_key is None
+                # Not in the store, or still to come: if it were let go, a repetition would run again.
                 if is_needed or entry in needed:
                     continue
             del self._whole[key]
             if entry is not None:
                 raw = entry.raw_digest
+                # The arguments may be 64 KiB long; of a call that ended their hash is enough to see whether they are the same.
                 names = Entry(entry.tool, raw if isinstance(raw, str) else sha256(raw).hexdigest())
                 names.ledger_key, names.hold_id, names.call_id = entry.ledger_key, entry.hold_id, entry.call_id
                 super().__setitem__(key, names)

@@ -66,6 +66,7 @@ class Pipeline:
         turn = turn or session.turn or await session.first_turn()
         name, _, _, _, _, _, connection = call
         # 1. Find
+        # A model may send anything as a name; what is no text is no tool.
         plan = session.plans[name] if type(name) is str else None
         started = perf_counter()  # a tool's first call loads it, which is not the tool's own time
         if plan is None:
@@ -80,6 +81,7 @@ class Pipeline:
         key = id_key(call, connection)
         if key is not None:
             attempt.key = key
+            # Three looks in memory, before anything is awaited: nearly every call is new, and must not wait to learn it.
             by_id = session.calls_by_id
             if key in session.replays or key in by_id or (by_id.forgotten is not None and key in by_id.forgotten):
                 answer = await self._replay_by_id(attempt)
@@ -94,13 +96,17 @@ class Pipeline:
         if refusal is not None:
             return self.answers.refuse(attempt, refusal)
         # 9. Key
+        # Whether a person has to approve it (13) is found out here already: a held call leaves for the write path at this step.
         asks = plan.always_confirm or (plan.confirm_when is not None and condition_wants_person(attempt))
         if plan.writes or asks:
+            # Repaired arguments are a guess about what the model meant; before anything is written a person looks at them.
             return await self._write(attempt, asks or attempt.repaired)
         if key is None:
             answer = await self._replay_by_content(attempt)
             if answer is not None:
                 return answer
+        # After the replays, so that a repetition is not judged anew; before the limits, so that what a host refuses costs
+        # nothing.
         if plan.host_check is not None:
             refusal = ask_host(attempt)
             if refusal is not None:
@@ -112,6 +118,8 @@ class Pipeline:
         if refusal is not None:
             return self.answers.refuse(attempt, refusal)
         # 15. Run (13 and 14 are for writing and held calls)
+        # The first step is taken here, without a task: a handler that never waits has ended then, and its call has cost no
+        # timer.
         context = Context(attempt, self.execution.capabilities, attempt.key)
         first = self.execution.start(attempt, context)
         outcome = self.execution.outcome(attempt, first[1]) if first[0] else None
@@ -136,6 +144,7 @@ class Pipeline:
             except StoreUnavailable as error:
                 if attempt.plan.writes:  # reads continue while the store is away
                     return self.answers.refuse_unrecorded(attempt, error)
+        # A replay that comes to nothing may leave another entry under the id: that of a duplicate which went ahead meanwhile.
         while known is not None:
             answer = await self._replay(attempt, known)
             if answer is not None:
@@ -169,7 +178,9 @@ class Pipeline:
         except StoreUnavailable as error:
             return self.answers.refuse_unrecorded(attempt, error)
         except StartOver:
+            # By the class and not `self.call`, which a traced pipeline overrides: the call that starts over keeps its span.
             return await Pipeline.call(self, attempt.session, attempt.call, _own(attempt))
+        # From here on the model knows the outcome, so that an identical call in a later turn is a new wish.
         if known.hold_id is not None and known.response is not None:
             await self._confirmations.outcome_delivered(known.hold_id, attempt.turn.number)
         return answer
@@ -186,10 +197,12 @@ class Pipeline:
         if refusal is not None:
             return self.answers.refuse(attempt, refusal)
         same = (plan.tool_id, attempt.loop_key)
+        # The loop gate has just counted it. That it was a replay is kept apart, because it is not to count after a reconnect.
         turn.replayed[same] = turn.replayed.get(same, 0) + 1
         try:
             return await self.answers.replay(attempt, known)
         except StartOver:
+            # By the class, as above: no second span.
             return await Pipeline.call(self, session, attempt.call, _own(attempt))
 
     async def _write(self, attempt: Attempt, needs_person: bool) -> ToolResponse:
@@ -202,6 +215,7 @@ class Pipeline:
     async def _run(self, attempt: Attempt, context: Context, first: Started) -> ToolResponse:
         """Steps 15 and 16 for a handler that waits, or is tried again; duplicates wait for it."""
         replays, key = attempt.session.replays, attempt.key
+        # Known before the handler waits: a duplicate that comes meanwhile waits for this one instead of starting another.
         entry = replays[key] = Entry(attempt.plan.tool_id, attempt.raw_digest)
         entry.started, entry.turn = attempt.started, attempt.turn.number
         if len(replays) > replays.max_entries:
@@ -209,6 +223,7 @@ class Pipeline:
         try:
             response, raw = await self.execution.run(attempt, context, first)
         except BaseException:
+            # Nobody will settle this entry any more. Duplicates that wait for it start over.
             replays.forget(key, entry)
             entry.abandon()
             self.answers.cut_off(attempt)
@@ -248,6 +263,8 @@ class Pipeline:
         interruptions = session.interruptions
         reused = _ids_used_twice(calls)
         for place, call in enumerate(calls):
+            # What stands before it in the message is answered first, as if it were a writing call: answers keep the order of
+            # calls.
             if place in reused:
                 answers += await self._together(session, together, interruptions)
                 together = []

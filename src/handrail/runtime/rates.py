@@ -45,6 +45,7 @@ class Window:
         if self.last > now + self.window_ms:  # the clock was set back
             self.slots = {start: used for start, used in self.slots.items() if start <= now + self.window_ms}
             self.total, self.last = sum(self.slots.values()), max(self.slots, default=0)
+        # A slot counts until its last moment is out of the window: too long by less than a slot, and never too short.
         over = now - self.window_ms - self.slot_ms + 1
         while self.slots:
             oldest = next(iter(self.slots))
@@ -67,6 +68,7 @@ class Window:
             self.slots[start] += units
             return
         self.slots[start] = units
+        # Units that other processes used are learnt late. `forget` and `wait` need the oldest first.
         if start < self.last:
             self.slots = dict(sorted(self.slots.items()))
         else:
@@ -104,6 +106,7 @@ class Rates:
         if window.total >= limit.calls:
             return window.wait(limit.calls, now) / 1000, slot
         window.add(slot, 1)
+        # Windows of users who have gone would stay for ever otherwise.
         if len(self._windows) > self._many:
             self._forget_old(now)
         return None, slot
@@ -145,6 +148,8 @@ class Rates:
             if scope not in self._watched or slot < since.get(scope, slot):
                 continue
             window = self._window(scope, self._watched[scope][0])
+            # The store's total has what this process wrote, and not what it has still pending; both are in its own window
+            # already.
             more = total + self._pending.get((scope, slot), 0) - window.slots.get(slot, 0)
             if more > 0:
                 window.add(slot, more)
@@ -158,6 +163,7 @@ class Rates:
 
     def _take_pending(self) -> dict[tuple[str, int], int]:
         scopes = set[str]()
+        # Bounded in two ways: by the size of one statement, and by the locks that one transaction may hold.
         taken = list[tuple[str, int]]()
         for key in islice(self._pending, _MAX_AT_ONCE):
             if key[0] not in scopes and len(scopes) == _MAX_SCOPES:

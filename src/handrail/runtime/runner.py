@@ -67,6 +67,7 @@ class Runner:
         self._on_straggler = on_straggler
         self._pool: Workers | None = None
         self._hung_hooks: dict[Callable[..., Any], set[Future[Any]]] = {}
+        # A quarter of the workers: two or three tools that hang leave threads for the others.
         self._limit = max(1, workers // 4)
         self._outliving: dict[asyncio.Future[Any], Attempt] = {}
         """Handlers that continue although nobody waits for them any more."""
@@ -100,6 +101,7 @@ class Runner:
         hung = self._hung_hooks[hook] = {one for one in self._hung_hooks.get(hook, ()) if not one.done()}
         if len(hung) >= _MAX_HUNG_HOOKS:
             raise TimeoutError(f"{len(hung)} earlier calls of it still hang")
+        # A plain function holds its thread until it ends, whatever the limit says; so such calls are counted above.
         work = self.pool.submit(hook, args, context)
         try:
             async with limit:
@@ -125,6 +127,7 @@ class Runner:
             self._pool.shutdown()
         for future in self._outliving:
             if isinstance(future, asyncio.Task):
+                # Otherwise `asyncio.run` would wait for, or warn of, a task that by its nature does not end.
                 asyncio._unregister_task(future)  # documented, for those who keep tasks of their own
                 future._log_destroy_pending = False  # type: ignore[attr-defined]  # whoever closes us has named it
 
@@ -141,6 +144,7 @@ class Runner:
         except (TimeoutError, asyncio.CancelledError) as error:
             if future.done() and not future.cancelled():
                 raise  # what the function itself raised
+            # Still in the queue: nothing has happened, which is another answer than that of a deadline.
             if work.cancel():
                 if isinstance(error, DeadlinePassed):
                     raise NotStarted from None
@@ -160,6 +164,7 @@ class Runner:
             async with limit:
                 result = await _resume(coroutine, waiting, limit, self._leave, attempt)
         except TimeoutError as error:
+            # A handler's own `TimeoutError`, from a request that it made, is no deadline of ours.
             if limit.expired() and type(error) is TimeoutError:
                 raise DeadlinePassed from error
             raise
@@ -179,6 +184,7 @@ class Runner:
         self._outliving[future] = attempt
         future.add_done_callback(self._outliving.pop)
         self._on_late(attempt, future)
+        # A moment of grace after the deadline: most handlers end at once when they are cancelled, and are no stragglers.
         left = attempt.plan.timeout - (perf_counter() - attempt.started)
         asyncio.get_running_loop().call_later(max(0.0, left) + _GRACE_SECONDS, self._count, attempt, future, give_up)
 
@@ -267,6 +273,7 @@ def _resume(
                 if direct or not isinstance(error, asyncio.CancelledError):
                     waiting = coroutine.throw(error)
                 else:
+                    # The handler hears of the cancellation when what it waits for has ended, as it would without us.
                     waiting.cancel()
                 if limit is not None and leave is not None and limit.expired():
                     leave(subject, coroutine, waiting)

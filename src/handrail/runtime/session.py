@@ -49,6 +49,7 @@ class WaitingEvents(deque[SessionEvent]):
         if event.type == "progress" and sum(waiting.type == "progress" for waiting in self) > MAX_PROGRESS:
             self._drop("progress")
         if len(self) > MAX_WAITING:
+            # What can be had again goes first; a request or a result only where there is nothing else.
             kinds = {waiting.type for waiting in self}
             self._drop(next((kind for kind in _DROPPED_FIRST if kind in kinds), self[0].type))
 
@@ -119,10 +120,13 @@ class Events:
         ear = listener or self.attach()
         try:
             while True:
+                # Everything that waits is given before the end is looked at: what was emitted just before the close arrives
+                # too.
                 while ear.waiting:
                     yield ear.waiting.popleft()
                 if ear.closed:
                     return
+                # No await between the look above and this, so that no event can come unheard in between.
                 ear.wake.clear()
                 await ear.wake.wait()
         finally:
@@ -317,6 +321,7 @@ class Session:
             key: entry for key, entry in self.writes.items() if entry.response is None
         }  # the store has the others
         for turn in self.turns.values():
+            # The model of the new connection may know none of the old calls. `restore` puts back those that it says it knows.
             turn.remembered = {}
             turn.begin_again()
 
@@ -354,6 +359,7 @@ class Session:
     async def first_turn(self) -> TurnRecord:
         """The turn that a call opens if nobody has begun one; calls at the same time open one together."""
         if self._first is None:
+            # One task for all calls that come before a turn was begun; shielded below, since each of them may be cancelled.
             self._first = asyncio.ensure_future(self.begin_turn())
         await asyncio.shield(self._first)
         assert self.turn is not None
@@ -469,6 +475,7 @@ class Session:
     def fields(self) -> dict[str, Any]:
         """What the store keeps of it beside its calls."""
         fields = {"mode": self.mode, "active": self.is_active, "state": self.state.snapshot(), "left": self.left()}
+        # Otherwise these counters might be stored for a turn that the store has left, or does not know.
         if self.turn is None or not self.turn.stored or self.beginning:
             return fields
         return {**fields, "counters": self.turn.counters(), "current_turn": self.turn.number}

@@ -160,6 +160,7 @@ class TurnRecord:
     def uncounted(self, started: float, duration: float) -> float:
         """The milliseconds of a call in which no other call of the turn ran that has ended already."""
         end, counted, begun = started + duration / 1000, 0.0, started
+        # Calls may run side by side; the user has waited through their time once.
         while self.intervals and self.intervals[-1][1] > started:
             first, last = self.intervals.pop()
             counted += last - max(first, started)
@@ -232,6 +233,7 @@ def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     """Both together; what the other has comes last, as the newest."""
     both = dict(one)
     for name, times in other.items():
+        # Taken out and put in again, which moves it to the end: the newest are kept when there are too many.
         both[name] = both.pop(name, 0) + times
     return both
 
@@ -285,9 +287,11 @@ class Turns:
 
     async def begin(self, session: Session, input_id: str | None, connection: int | None) -> int:
         """Begin the turn of an input on `connection`, or on whichever is current. A replaced connection begins none."""
+        # While the store answers, nobody knows which turn it has the session in: claims then name their turn themselves.
         session.beginning += 1
         try:
             used = connection or session.connection
+            # Turn 0 is the store's way to say that this connection was replaced.
             while not (started := await self._begin_stored(session, input_id, used)).turn:
                 is_here = await self._lost_connection(session, used)
                 if is_here and connection is None:
@@ -298,6 +302,7 @@ class Turns:
                 return session.turn.number if session.turn is not None else 0
             if session.turn is not None and session.turn.number != started.turn:
                 self.end(session)
+            # A turn that this process remembers has newer counters here than the store has.
             remembered = started.turn in session.turns
             if not remembered and started.turn not in session.spent:
                 self._metrics.turn_started(session.id)
@@ -315,6 +320,7 @@ class Turns:
             session.dirty = True
         if started.known:
             await self._learn_declined(session, turn)
+        # An empty list: the tools of this version were looked through, and none has a limit.
         if self._limits.get(session.snapshot.key) != []:
             await self._learn_rates(session)
         return started.turn
@@ -358,6 +364,7 @@ class Turns:
         turns = list(session.turns.values())
         if needed is not None and needed not in turns:  # so old that it is not remembered
             turns.insert(0, needed)
+        # In the order in which they began, which is the order of the numbers that they get.
         unstored = [turn for turn in turns if not turn.stored]
         for turn in unstored:
             if not turn.stored:
@@ -369,6 +376,7 @@ class Turns:
         started = await self._store.begin_turn(session.id, connection=connection, input_id=turn.input_id)
         if turn.stored:
             return
+        # Another process has the session: the turn stays without a number, and nothing can be written in it.
         if started.turn == 0:
             await self._lost_connection(session, connection)
             return

@@ -61,12 +61,14 @@ class WritePath:
         attempt.exact = attempt.digest = sha256(attempt.canonical).hexdigest()
         if plan.definition.dedupe_fields:
             attempt.digest = args_digest(plan.definition, attempt.args, attempt.canonical)
+        # How often the user had interrupted by now: if that has changed when the handler would start, it does not.
         attempt.write = Write(session.interruptions)
         # A read that a host's gate sends to a person has a key by its content already, which is no id.
         by_id = attempt.key if attempt.has_stable_id else ""
         restored = session.calls_by_id.get(by_id) if by_id else None
         entry = Entry(plan.tool_id, attempt.raw_digest)
         entry.call_id, entry.started, entry.turn = attempt.call.call_id, attempt.started, attempt.turn.number
+        # The same id as before: the same execution, whatever turn and ordinal a new call would get.
         if restored is not None and restored.ledger_key is not None:
             attempt.write.key = restored.ledger_key
         if by_id:
@@ -81,6 +83,7 @@ class WritePath:
             return self._answers.refuse_unrecorded(attempt, error)
         except asyncio.CancelledError:
             if not entry.kept:
+                # Cancelled before a task had the call: the handler did not start.
                 give_back_unstarted(attempt)
                 give_back_budget(attempt)
             raise
@@ -99,6 +102,7 @@ class WritePath:
     async def _answer(self, attempt: Attempt, needs_person: bool, entry: Entry) -> ToolResponse:
         session, turn, write = attempt.session, attempt.turn, attempt.write
         assert write is not None
+        # Keys name the turn by the store's number, which a turn that began while the store was away does not have yet.
         if not turn.stored:
             await self._turns.store(session, turn)
         # 9. Key: what a request, a person's no, or an earlier execution answers
@@ -113,14 +117,17 @@ class WritePath:
             try:
                 known = await self._existing_execution(attempt)
                 break
+            # What was waited for has become a request. Round again: that request answers, or a no does.
             except HeldMeanwhile:
                 write.taken.pop(attempt.ordinal, None)
         if known is not None:
             return known
+        # From here on an identical call finds this one by its key, and waits for it.
         session.writes[write.key] = entry
         # The host's gates, where the pipeline has not asked them yet; 10. rate limit, 11. loop, 12. budget
         asks_host = attempt.plan.host_check is not None and attempt.asked_by is None
         refusal = ask_host(attempt) if asks_host else None
+        # A call that a dead process left has paid there.
         if refusal is None and write.takeover is None:
             refusal = charge(attempt)
         if refusal is not None:
@@ -144,6 +151,7 @@ class WritePath:
                 attempt.ordinal = write.takeover.ordinal
                 turn.take(write.takeover)
                 return None
+        # Before an ordinal is taken: a further one would be a second execution beside one that may have happened.
         answer = await self._unknown_answer(attempt) if turn.unknown or turn.from_before else None
         if answer is not None:
             return answer
@@ -173,6 +181,7 @@ class WritePath:
                 if answer.error is not None and answer.error.type is ErrorType.IN_PROGRESS:
                     write.taken.pop(attempt.ordinal, None)
                 return answer
+            # A turn that began here, on this connection, has all its executions in memory; the store need not be asked.
             may_exist = turn.from_before or write.key in session.writes
             entry = await self._entry(attempt, write.key) if may_exist else None
             if entry is None:
@@ -181,6 +190,7 @@ class WritePath:
                 write.taken.pop(attempt.ordinal, None)
                 return self._answers.refuse(attempt, running(plan.tool_id), free=True)
             assert entry.response is not None
+            # What failed for now and without effect is no answer: the loop takes the next ordinal, which is a new try.
             if not may_try_again(entry.response[0]):
                 await self._aliases.remember(attempt, entry)
                 return await self._answers.replay(attempt, entry)
@@ -223,6 +233,7 @@ class WritePath:
             return entry
         if not attempt.turn.from_before:
             return None
+        # Only a turn from before can have executions that another process began.
         row = await self._lookup.row(key, patience)
         here = session.writes.get(key)
         if row is None or here is not None:
