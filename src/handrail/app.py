@@ -109,6 +109,7 @@ class Runtime(RuntimeCore):
         else:
             log = audit
         numbers = metrics or Metrics()
+        # A host may bring metrics of its own; what follows is only for ours, which know the registry and the store.
         if isinstance(numbers, Metrics):
             numbers.versioned = VersionedTools(registry)
         super().__init__(
@@ -148,6 +149,7 @@ class Runtime(RuntimeCore):
     ) -> Session:
         """A new session, pinned to the registry as it is now. What the host says of every session wins over `attributes`."""
         await self.open()
+        # After opening: the services may have facts about every session.
         known = {**(attributes or {}), **self._host_attributes()}
         return await super().open_session(mode=mode, user=user, tenant=tenant, attributes=known, policy=policy)
 
@@ -162,6 +164,7 @@ class Runtime(RuntimeCore):
 
     async def preload_services(self) -> list[str]:
         """Let services import what takes long, before anybody waits for the event loop; what they have to say to the operator."""
+        # A service that cannot be preloaded keeps nothing from starting: it is said here, and again by each call that needs it.
         said: list[str] = []
         for service in self.services.opened.values():
             try:
@@ -288,6 +291,7 @@ def open_runtime(
     chain of its own; commands share one."""
     needed = needed_by(registry.entries())
     wanted = capability_checks if services is None else services
+    # Only what some tool needs is opened: a service that nobody uses must not stop the start.
     own = find_services(settings, needed) if wanted else Services(())
     store = open_store(store_url(settings))
     return Runtime(
@@ -346,6 +350,7 @@ def open_token_checker(settings: Settings, registry: Registry | None = None) -> 
         leeway_seconds=settings.identity_leeway_seconds,
         cache_seconds=settings.identity_cache_seconds,
     )
+    # Refused at the start; later it would look as if all tokens of all users were wrong.
     if rules.jwks and not is_address(rules.jwks) and not Path(rules.jwks).is_file():
         raise ConfigError(f'"jwks" in [identity] names "{jwks}", which is no file; no token could be checked.')
     return TokenChecker(rules, roles=registry.roles if registry is not None else partial(known_roles, settings))
@@ -369,6 +374,7 @@ def find_gates(settings: Settings) -> list[Gate]:
 def _gate(name: str, place: str) -> Gate:
     found = import_named(place, f'The gate "{name}"')
     try:
+        # A class is made, an object with `check` is taken as it is, anything else is a factory.
         gate = found() if isinstance(found, type) or not hasattr(found, "check") else found
     except Exception as error:  # an author's code may raise anything
         raise ConfigError(f'The gate "{name}": "{place}" could not be made: {reason_of(error)}.') from error
@@ -527,6 +533,7 @@ def time_zone_of(settings: Settings, environment: Mapping[str, str]) -> str:
             )
         return settings.agent_time_zone
     local = Path("/etc/localtime")
+    # Python has no call for the name of the local zone, only for its present offset, which changes in spring and autumn.
     linked = str(local.resolve()).partition("zoneinfo/")[2] if local.is_symlink() else ""
     candidates = (environment.get("TZ", "").lstrip(":"), linked, _named_in(Path("/etc/timezone")))
     return next((name for name in candidates if name and _is_zone(name)), "UTC")

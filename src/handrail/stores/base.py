@@ -236,6 +236,7 @@ class StatementStore(ABC):
     async def claim(self, claim: Claim) -> ClaimResult:
         result = await self._write(ledger.ClaimRequest(claim))
         if claim.hold_id is not None:
+            # Only now: whoever is woken looks at once, and must find what was committed.
             self._tell(claim.hold_id)
         return result
 
@@ -251,6 +252,7 @@ class StatementStore(ABC):
         return await self._write(partial(ledger.renew, claims=claims, lease_ms=lease_ms)) if claims else []
 
     async def ledger_row(self, key: str) -> LedgerRow | None:
+        # A read for nearly every row. Only one that its owner has abandoned is written, and so waits for the writer.
         row, abandoned = await self._read(partial(_look_at, key=key))
         if not abandoned:
             return row
@@ -388,6 +390,7 @@ class StatementStore(ABC):
     ) -> dict[tuple[str, int], int]:
         if not charges and not since:
             return {}
+        # Limits that are only looked at need no lock: what is read late is learnt with the next round.
         locks = Locks(names=[ledger.limit_name(scope) for scope, _ in charges])
         return await self._write(partial(sessions.count_rates, charges=charges, since=since or {}), locks)
 
@@ -404,6 +407,7 @@ class StatementStore(ABC):
         return await self._read(partial(sessions.forgotten_sessions, session_ids=session_ids))
 
     async def audit_subject(self, tenant: str, user: str, new: AuditSubject | None = None) -> AuditSubject | None:
+        # Asked first, because a user has one for years; two that name a new one at once are settled by the statement.
         known = await self._read(partial(auditing.subject_of, tenant=tenant, user=user))
         if known is not None or new is None:
             return known
@@ -460,6 +464,7 @@ class ThreadedStore(StatementStore):
             if self._process != os.getpid():
                 return  # forked: threads and connections are those of the process that opened them
             for worker in (writer, reader):
+                # What was asked for in this round of the loop has not reached the thread yet.
                 worker.hand_over(asyncio.get_running_loop())
             await asyncio.to_thread(self._stop, writer, reader)
             self._timeouts += writer.timeouts + reader.timeouts
@@ -498,6 +503,7 @@ def _open_session(tx: Transaction, record: SessionRecord, subject: AuditSubject 
 def _decline_hold(tx: Transaction, hold_id: str, expected: Sequence[HoldState], left: str) -> Hold | None:
     held = sessions.move_hold(tx, hold_id, HoldState.DECLINED, expected)
     if held is not None and held.state is HoldState.DECLINED:
+        # In the same transaction: between the no and this, another process could take the abandoned call over and run it.
         ledger.settle_abandoned(tx, held.ledger_key, left)
     return held
 
@@ -530,6 +536,8 @@ def grouped(requests: Sequence[Request[Any]], largest: int) -> list[Group]:
     met: set[Hashable] | None = None
     for request in requests:
         names = _names_of(request)
+        # A group ends at whatever one of its members could refuse or undo, so that carrying it out at once and one by one come
+        # to the same.
         if names is None or met is None or len(groups[-1].requests) == largest or not met.isdisjoint(names.refused_by):
             groups.append(Group([]))
             met = None if names is None else set()
@@ -560,6 +568,7 @@ def _names_of(request: Request[Any]) -> _Names | None:
     """None: it cannot be in a group with others."""
     if isinstance(request, ledger.ClaimRequest):
         wish = request.claim
+        # Grants and limits per user are counted while they are looked at, which one statement for many claims cannot do.
         if wish.hold_id is None and wish.rate is None and wish.left is None and wish.check_connection:
             own: set[Hashable] = {wish.key, (wish.session_id, wish.turn, wish.tool, wish.args_digest)}
             if wish.alias is not None:

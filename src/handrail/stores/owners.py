@@ -58,6 +58,7 @@ class Process(NamedTuple):
             return True
         except PermissionError:
             pass  # another user's, which lives
+        # The number may belong to another process by now, which started at another time.
         started = _started(self.pid)
         return None if started is None else started != self.started
 
@@ -88,6 +89,8 @@ class OwnerLocks:
                 raise UsageError(f'The owner "{owner}" is registered already; each runtime needs a name of its own.')
             try:
                 self._folder.mkdir(mode=0o700, exist_ok=True)
+                # A lock and no row with a time: the kernel frees it at the very moment of the process's death, whatever the
+                # clock says.
                 descriptor = self._lock(owner)
                 found = os.fstat(descriptor)
                 self.identities[str(self._path(owner))] = (found.st_dev, found.st_ino)
@@ -167,6 +170,7 @@ class OwnerLocks:
         """Remove the files that dead owners left, except those of `kept`."""
         staying = {self._path(owner) for owner in kept}
         for path in self._folder.glob("*.lock"):
+            # Calls of this owner are still to be settled, and its lock is what says that it died.
             if path in staying:
                 continue
             try:
@@ -206,6 +210,7 @@ def _without_lock(process: Process | None) -> Life:
     """An owner that ends in order is taken out of the store before its lock is removed; so is one that was swept."""
     if process is None:
         return Life.ENDED
+    # The file was deleted, or the process ran on another machine; what the store has of it is left.
     gone = process.is_gone()
     if gone is None:
         return Life.ALIVE if process.is_of_this_boot() else Life.ENDED

@@ -106,6 +106,7 @@ class SqliteStore(ThreadedStore):
     async def register_owner(self, owner: str) -> None:
         await self._read(lambda _: self._owners.take(owner))
         try:
+            # The lock first, then the row: an owner that stands in the store without a lock would be taken for dead.
             needed = await self._write(partial(owners.register, owner=owner, process=Process.this()))
             await self._read(lambda _: self._owners.sweep(needed))
         except BaseException:
@@ -129,12 +130,14 @@ class SqliteStore(ThreadedStore):
     # On the threads
     def _commit(self, db: sqlite3.Connection, files: OpenFiles, batch: Sequence[Job]) -> None:
         try:
+            # The file may have been replaced since the last commit, by a restored copy for instance.
             files.check_content(db, untouched=True)
             begins = any(isinstance(job.request, ClaimRequest) for job in batch)
             if begins and any(identity(path) != known for path, known in list(self._owners.identities.items())):
                 batch = self._without_claims(batch)
             groups = grouped([job.request for job in batch], _SIZES[-1])
             outcomes = None
+            # The common case, at one commit without BEGIN and COMMIT: a statement on its own is a transaction.
             if len(groups) == 1 and (groups[0].claims or groups[0].finishes):
                 outcomes = _in_one_statement(Transaction(db, self._clock(), self._life), groups[0])
             if outcomes is not None:
@@ -169,6 +172,7 @@ class SqliteStore(ThreadedStore):
         try:
             # Without savepoints, which cost as much as a statement each. Nearly always nothing fails.
             outcomes = [outcome for group in groups for outcome in _carry_out(tx, group)]
+        # One that fails spoils the transaction of all others, which is why they are then done one by one.
         except Exception:  # whatever it is, it comes again where it is looked at
             if not db.in_transaction:
                 raise
@@ -226,6 +230,7 @@ class SqliteStore(ThreadedStore):
         if sqlite3.sqlite_version_info < _OLDEST:
             raise UsageError(f"A store in a file needs SQLite 3.35 or newer; this Python has {sqlite3.sqlite_version}.")
         self._make_file()
+        # The writer first: it makes the tables that the reader looks for.
         opened = [self._patiently(self._open_writer)]
         try:
             # It reads at once: a connection opens the log that is there when it first reads.
@@ -266,6 +271,7 @@ class SqliteStore(ThreadedStore):
     def _open_writer(self) -> sqlite3.Connection:
         db = self._connect(
             "PRAGMA journal_mode = WAL",
+            # An answer may be given only for what a power cut does not take back; NORMAL would lose the last commits.
             "PRAGMA synchronous = FULL",
             "PRAGMA foreign_keys = ON",
             f"PRAGMA wal_autocheckpoint = {LOG_PAGES}",
@@ -285,6 +291,7 @@ class SqliteStore(ThreadedStore):
         return db
 
     def _connect(self, *pragmas: str) -> sqlite3.Connection:
+        # `isolation_level=None`: transactions are begun here and nowhere else, not by the module before some statements.
         db = sqlite3.connect(self._path, timeout=self._busy_ms / 1_000, isolation_level=None, check_same_thread=False)
         try:
             for pragma in pragmas:
@@ -295,6 +302,7 @@ class SqliteStore(ThreadedStore):
         return db
 
     def _stop(self, writer: Worker, reader: Worker) -> None:
+        # Both are stopped, whatever became of the first.
         ended = [worker.stop() for worker in (writer, reader)]
         files = self._files
         if not all(ended) or (files is not None and files.is_damaged):
@@ -346,6 +354,7 @@ def _claim_all(tx: Transaction, claims: Sequence[Claim]) -> list[ClaimResult]:
         alias = one.alias
         values += (None,) * 4 if alias is None else (alias.call_id, alias.tool, alias.raw_digest, alias.hold_id)
     size = _SIZES[bisect_left(_SIZES, len(claims))]
+    # Filled up to one of a few sizes, so that the statement is one that the connection has prepared before.
     values += (None,) * (len(_WISH) * (size - len(claims)))
     tx.db.execute(_wishes(size), values)
     return [claimed(one, now, ClaimVerdict.CLAIMED, 1, now) for one in claims]

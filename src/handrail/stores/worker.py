@@ -100,6 +100,7 @@ class Worker:
             raise StoreUnavailable(self._unavailable)
         loop = asyncio.get_running_loop()
         job = Job(request, loop, loop.create_future())
+        # Others ask in the same round of the loop. They share the commit that the first of them has called for.
         gathered = self._gathered.get(loop)
         if gathered is not None:
             gathered.append(job)
@@ -120,6 +121,7 @@ class Worker:
         asked = self._last = _JobBatch(jobs, time.monotonic() + self._limit)
         watched = self._watched.get(loop)
         if watched is None:
+            # A loop that was closed, by `asyncio.run` for instance, never calls `_watch`, and would stay here.
             for closed in [one for one in self._watched if one.is_closed()]:
                 del self._watched[closed]
             watched = self._watched[loop] = deque()
@@ -157,6 +159,7 @@ class Worker:
             _log.error("%s", self._unavailable)
         self._hung, self._any_withdrawn = asked, True
         for job in asked.jobs:
+            # The caller has its answer, which says that nothing is known; what is not begun yet must not happen after it.
             job.withdrawn = True
             if not job.future.done():
                 self.timeouts += 1
@@ -194,6 +197,7 @@ class Worker:
                         job.error = StoreUnavailable(f"The store failed in a way nobody foresaw ({error!r}).")
             for asked in rounds:
                 asked.is_answered = True
+            # One wake-up for each loop and batch: waking a loop costs a write to its pipe.
             loops = {job.loop for job in batch}
             for loop in loops:
                 mine = batch if len(loops) == 1 else [job for job in batch if job.loop is loop]
@@ -203,6 +207,7 @@ class Worker:
                 self._hung = None
                 _log.warning("%s answers again", self._title)
             try:
+                # Only after a commit and while nobody waits, one short step at a time.
                 while going and batch and self._waiting.empty() and self._between():
                     pass
             except Exception as error:  # noqa: BLE001 - what nobody waits for must not end the thread that everybody waits for

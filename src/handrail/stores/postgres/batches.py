@@ -95,6 +95,7 @@ def commit_group(db: PostgresDatabase, group: Group, now: int) -> list[Any]:
     with db.connection.pipeline():
         # Each statement sees what was committed before it began, so the claims see what was stored before their locks.
         db.connection.execute(BEGIN)
+        # All at once and in one order: two processes that lock the same sessions one after the other could wait for each other.
         lock_sessions(db, {name for request in group.requests for name in locks_of(request).sessions})
         answers = _execute(db, group, now)
         db.connection.execute("COMMIT")
@@ -120,6 +121,7 @@ def _execute(db: PostgresDatabase, group: Group, now: int) -> tuple[Answer, Answ
 
 
 def _outcomes(group: Group, now: int, finished: Answer, made: Answer, begun: Answer) -> list[Any]:
+    # What is missing in an answer was refused; the caller looks at it one by one.
     stored = {key for (key,) in finished or ()}
     free = {key for (key,) in made or ()}
     turns: dict[str, int] = dict(begun.fetchall()) if begun is not None else {}

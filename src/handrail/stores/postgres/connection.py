@@ -130,11 +130,13 @@ class ReconnectingDatabase:
 
     def get(self) -> PostgresDatabase:
         if self._db is None or self._db.connection.closed:
+            # A server that is away, or refuses, is not asked in a tight loop; the thread that waits here is no event loop's.
             time.sleep(max(0.0, min(self._not_before - time.monotonic(), 1.0)))
             self._wait = min(self._wait * 2 + 0.05, 2.0)
             self._not_before = time.monotonic() + self._wait
             db = self._connect()
             try:
+                # Checked each time, because the server behind an address may be another one after a failover.
                 self._prepare(db)
             except BaseException:
                 db.connection.close()

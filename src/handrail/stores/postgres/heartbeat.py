@@ -49,6 +49,8 @@ class ServerClock:
         before = time.monotonic()
         (now,) = db.connection.execute(f"SELECT {NOW}").fetchone() or (0,)
         after = time.monotonic()
+        # The server read its clock somewhere between the two moments: in the middle, give or take half of the time that it
+        # took.
         ahead, error = now - (before + after) * 500, (after - before) * 500 + 1
         # A reading that was slow tells nothing new if it fits to a quicker one.
         if error <= self._error or abs(ahead - self._ahead) > error + self._error:

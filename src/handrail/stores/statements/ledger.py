@@ -58,6 +58,7 @@ def limit_name(scope: str) -> str:
 def claim(tx: Transaction, claim: Claim) -> ClaimResult:
     """Whatever refuses it is looked at first. It then writes everything at once, so that a claim that does not succeed costs no
     limit and no grant."""
+    # Nearly every claim is new. One statement says so, and spares it the looks below.
     if not _is_known(tx, claim):
         return (
             _refused_by_session(tx, claim)
@@ -66,6 +67,7 @@ def claim(tx: Transaction, claim: Claim) -> ClaimResult:
             or _first(tx, claim)
         )
     row = fresh_row(tx, claim.key)
+    # Before any refusal: the handler of this claim is about to start, and must hear of it once.
     if row is not None and row.state is LedgerState.RUNNING and _is_ours(tx, claim):
         # The commit that nobody heard of. What has changed since (a block, another connection) came after the claim.
         return claimed(claim, tx.now, ClaimVerdict.CLAIMED, row.fence, row.created_at)
@@ -76,6 +78,7 @@ def claim(tx: Transaction, claim: Claim) -> ClaimResult:
         return (
             _met_unknown(tx, claim) or _refused_by_limit(tx, claim) or _refused_by_grant(tx, claim) or _first(tx, claim)
         )
+    # A key is a hash over all of these, so this should not happen; if it did, nobody may get another call's outcome.
     if (row.args_digest, row.tool, row.session_id) != (claim.args_digest, claim.tool, claim.session_id):
         return ClaimResult(verdict=ClaimVerdict.MISMATCH, row=row)
     abandoned = is_abandoned(tx, row)
@@ -117,6 +120,7 @@ def _refused_by_session(tx: Transaction, claim: Claim) -> ClaimResult | None:
     if found is None or not found[0]:
         return ClaimResult(verdict=ClaimVerdict.INACTIVE)
     _, connection, blocked_until, switched_off = found
+    # Here and not only in memory: between the pipeline's look and this transaction the session may have been resumed elsewhere.
     if claim.check_connection and connection != claim.connection:
         return ClaimResult(verdict=ClaimVerdict.STALE_CONNECTION)
     if blocked_until is not None and blocked_until > tx.now:
@@ -158,6 +162,7 @@ def _refused_by_limit(tx: Transaction, claim: Claim) -> ClaimResult | None:
     left = sum(used for _, used in rows)
     if left < rate.limit:
         return None
+    # The oldest calls leave the window first: how long until so many have left that there is room for one.
     wait = rate.window_ms
     for start, used in rows:
         left -= used
@@ -171,6 +176,7 @@ def _refused_by_grant(tx: Transaction, claim: Claim) -> ClaimResult | None:
     """Consume the single-use grant, if this claim needs one."""
     if claim.hold_id is None:
         return None
+    # Look and change in one statement: of two claims with the same grant, the second finds it consumed.
     consumed = tx.db.execute(
         """UPDATE hold SET state = ?, consumed_by = ? WHERE hold_id = ? AND state = ? AND expires_at > ?
            AND tenant = ? AND session_id = ? AND user IS ? AND tool = ? AND tool_hash = ? AND args = ?""",
@@ -231,6 +237,8 @@ def _taken_over(tx: Transaction, claim: Claim, row: LedgerRow) -> ClaimResult:
     _point_ids_to(tx, claim)
     _remember(tx, claim)
     _save_counters(tx, claim)
+    # With the next fence: should the former owner's handler come back after all, its outcome bears the old one and is not
+    # stored.
     return claimed(claim, tx.now, ClaimVerdict.TAKEN_OVER, row.fence + 1, row.created_at)
 
 
@@ -301,6 +309,7 @@ def is_abandoned(tx: Transaction, row: LedgerRow) -> bool:
     have been set forward or back."""
     if row.state is not LedgerState.RUNNING:
         return False
+    # Whether the owner lives is asked of the operating system or the server, not concluded from a lease.
     life = tx.life(tx.db, row.owner)
     return life is Life.DIED or (life is Life.ENDED and row.lease_until < tx.now)
 
@@ -329,6 +338,7 @@ def unknown_like(tx: Transaction, session_id: str, turn: int, tool: str, args_di
             AND state IN ('running', 'unknown') ORDER BY ordinal""",
         (session_id, turn, tool, args_digest),
     ).fetchall()
+    # Made unknown on the way: whoever looks first after the owner's death writes it down for all.
     for row in map(ledger_row, rows):
         if row.state is LedgerState.UNKNOWN:
             return row

@@ -142,6 +142,7 @@ def begin_turn(
         ).fetchone()
         if known is not None:
             return _begin_again(tx, session_id, known[0])
+    # The store numbers turns, so that two processes that begin one at the same time get two numbers.
     turn = row[1] + 1
     # Its counters are those of the turn that it is in. Of a new one there are none.
     tx.db.execute(
@@ -187,6 +188,7 @@ def save_sessions(tx: Transaction, saves: Sequence[tuple[str, int, Mapping[str, 
         columns = ", ".join(
             f"{name} = ?" if name != "active" else "active = CASE WHEN pruned = 0 THEN ? ELSE 0 END" for name in given
         )
+        # The connection stands in the condition: a process that was replaced writes nothing over what the newer one has stored.
         values = [_stored(name, value) for name, value in given.items()]
         tx.db.execute(
             f"UPDATE session SET {columns}, saved_at = ? WHERE session_id = ? AND connection = ?",
@@ -260,6 +262,7 @@ def hold(tx: Transaction, hold: Hold, token_hash: str, shown: str) -> Hold:
         tx.db.execute("UPDATE hold SET state = ? WHERE hold_id = ?", (stale, kept.hold_id))
         kept = None
     if kept is None:
+        # In the same transaction as the insert: nothing may be kept of a user who was forgotten just now.
         if forgotten_sessions(tx, [hold.session_id]):
             raise StoreUnavailable("The session has ended, and nothing is kept of it.")
         values = {name: getattr(hold, name) for name in _HOLD_FIELDS}
@@ -310,6 +313,7 @@ def _put_token(tx: Transaction, hold_id: str, token_hash: str, shown: str) -> No
         (hold_id, token_hash, shown),
     )
     tx.db.execute(
+        # Each look at a request makes a token. Without a bound, a page that reloads would fill the table.
         """DELETE FROM hold_token WHERE hold_id = :hold_id AND rowid NOT IN
                (SELECT rowid FROM hold_token WHERE hold_id = :hold_id ORDER BY rowid DESC LIMIT :limit)""",
         {"hold_id": hold_id, "limit": HOLD_TOKENS},
@@ -337,6 +341,7 @@ def move_hold(
         if to is not held.state and to in _OPEN:
             by = approval or Approval()
             held = replace(held, approver=by.approver, approved_via=by.via)
+        # Written only from a state that was expected, so that of a yes and a no at the same time the first counts.
         held = replace(held, state=to)
     tx.db.execute(
         "UPDATE hold SET state = ?, approver = ?, approved_via = ? WHERE hold_id = ? AND state <> ?",
