@@ -82,7 +82,7 @@ def test_the_history_stays_bounded_where_a_turn_turns_out_to_be_an_earlier_one()
     for which, begun in ((before, 0), (turn, 100)):
         which.identical = {("look", b"%d" % number): 1 for number in range(begun, begun + 60)}
         which.begin_again()
-    turn.go_on(before)
+    turn.continue_from(before)
 
     assert len(turn.earlier) == 64
     assert digest_of("look", b"100") in turn.earlier

@@ -149,7 +149,7 @@ class Runner:
                 if isinstance(error, DeadlinePassed):
                     raise NotStarted from None
             else:
-                self._goes_on(attempt, future, lambda: self.pool.give_up(work))
+                self._outlives(attempt, future, lambda: self.pool.give_up(work))
             raise
         if not inspect.isawaitable(result):
             return result
@@ -176,9 +176,9 @@ class Runner:
 
     def _leave(self, attempt: Attempt, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> None:
         """A coroutine that does not end at its deadline continues in a task of its own."""
-        self._goes_on(attempt, asyncio.get_running_loop().create_task(_alone(coroutine, waiting)))
+        self._outlives(attempt, asyncio.get_running_loop().create_task(_alone(coroutine, waiting)))
 
-    def _goes_on(
+    def _outlives(
         self, attempt: Attempt, future: asyncio.Future[Any], give_up: Callable[[], None] = lambda: None
     ) -> None:
         self._outliving[future] = attempt

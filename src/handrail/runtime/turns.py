@@ -136,7 +136,7 @@ class TurnRecord:
         self.ordinals = {pair: dict(taken) for pair, taken in self.remembered.items()}
         self.from_before = True
 
-    def go_on(self, before: TurnRecord) -> None:
+    def continue_from(self, before: TurnRecord) -> None:
         """This turn was begun anew while the store was away; now it is known to be `before`, gone through again."""
         self.from_before = True
         self.retrieval_used += before.retrieval_used
@@ -390,7 +390,7 @@ class Turns:
             session.turns[known.number] = known
             known = None
         if started.known:
-            turn.go_on(known or session.forgotten(turn, started.counters))
+            turn.continue_from(known or session.forgotten(turn, started.counters))
             await self._learn_declined(session, turn)
 
     async def _learn_declined(self, session: Session, turn: TurnRecord) -> None:

@@ -162,7 +162,7 @@ def _refused_by_limit(tx: Transaction, claim: Claim) -> ClaimResult | None:
     left = sum(used for _, used in rows)
     if left < rate.limit:
         return None
-    # The oldest calls leave the window first: how long until so many have left that there is room for one.
+    # The oldest calls leave the window first: how long until there is room for one.
     wait = rate.window_ms
     for start, used in rows:
         left -= used

@@ -145,9 +145,9 @@ class ConversationReducer:
         """The number of the model's connection that is up, or was last."""
         self._is_linked = False
         self._cut_by_us = False
-        self._stopped_answer_goes_on = False
-        """The user stopped an answer that the provider still sends: until its end has come, nothing is of the next one."""
         """The model's answer was broken off because the host had something to be said."""
+        self._stopped_answer_continues = False
+        """The user stopped an answer that the provider still sends: until its end has come, nothing is of the next one."""
         self._awaits_late_answer = False
         """The model was told something that it should speak about, and has not ended a turn since."""
         self._wants_newest_tools = False
@@ -247,7 +247,7 @@ class ConversationReducer:
 
     def _user_text_sending(self, event: happened.UserTextSending) -> None:
         # Not before: until here the answer before it may still come, and where it was being spoken, until its end.
-        self.speech.muted = self._stopped_answer_goes_on
+        self.speech.muted = self._stopped_answer_continues
 
     def _client_speech(self, event: happened.ClientSpeech) -> None:
         if event.state == "started":
@@ -282,7 +282,7 @@ class ConversationReducer:
             self._effects.append(TruncateModel(heard.played_ms))
         if stop_model and self.is_generating:
             self.speech.muted = True
-            self._stopped_answer_goes_on = is_spoken
+            self._stopped_answer_continues = is_spoken
             self._effects.append(InterruptModel())
         if self.calls.interrupt():
             self._effects.append(InterruptCalls())
@@ -330,7 +330,7 @@ class ConversationReducer:
     def _calls_made(self, event: CallsMade) -> None:
         """The model asks for calls. They start in their order, after the turn and the connection that they belong to."""
         self.is_generating = True
-        self._stopped_answer_goes_on = False  # some providers end an answer with its calls, and with nothing else
+        self._stopped_answer_continues = False  # some providers end an answer with its calls, and with nothing else
         self._unacknowledged.reacted()
         turn = self.turns.current
         if not self.calls.count_round(turn):
@@ -367,7 +367,7 @@ class ConversationReducer:
     def _model_turn_ended(self, event: TurnEnded) -> None:
         turn = self.turns.current
         interrupted = event.reason == "interrupted"
-        if self._stopped_answer_goes_on:
+        if self._stopped_answer_continues:
             self._end_stopped_answer()
             if turn is not None and not turn.done:
                 return  # whatever became of it; this turn is still to be answered
@@ -392,7 +392,7 @@ class ConversationReducer:
 
     def _end_stopped_answer(self) -> None:
         """An answer that the user had stopped has ended: what comes next is heard again."""
-        self._stopped_answer_goes_on = self.speech.muted = False
+        self._stopped_answer_continues = self.speech.muted = False
         self._end_item()
 
     def _report_failure(self, event: TurnEnded) -> None:
@@ -441,7 +441,7 @@ class ConversationReducer:
     def _disconnected(self, event: Disconnected) -> None:
         _LOG.info("The live connection is gone: %s", event.reason)
         self._end_item()
-        if self._stopped_answer_goes_on:
+        if self._stopped_answer_continues:
             self._end_stopped_answer()
         self.detection.lost()
         self._is_linked = False
