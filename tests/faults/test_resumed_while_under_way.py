@@ -231,3 +231,27 @@ async def test_a_duplicate_whose_first_was_refused_meanwhile_is_no_second_wish(w
         assert (await running).ok
         assert (await session.call("set", {"q": "a"}, call_id="c2")).meta["replayed"]
         assert world.starts == 1
+
+
+async def test_of_two_that_continue_for_a_dead_process_at_once_the_second_runs_when_the_first_is_refused(make_tools):
+    async with make_tools({"set": (writing(idempotent=True), PAID)}, flaky=True) as world:
+        switch = CrashSwitch()
+        session = await world.session(runtime=world.runtime(policy=IMPATIENT, crash=switch))
+        switch.hook = CrashAt("after_claim")
+        with pytest.raises(Crashed):
+            await session.call("set", {"q": "a"}, call_id="c1")
+        await die(world, session.core)
+        session = await resumed(session, world.runtime(policy=IMPATIENT))
+        used = session.turn.total_used
+        world.store.down, world.store.only = 2, "claim"
+        # "c1" is found by its id and "c2" by its content; whichever is begun last claims, and the other waits for it.
+        second, first = await asyncio.gather(
+            session.call("set", {"q": "a"}, call_id="c2"), session.call("set", {"q": "a"}, call_id="c1")
+        )
+        assert kind(first) == "STORE_UNAVAILABLE"
+        assert second.ok, second
+        assert "replayed" not in second.meta
+        assert session.turn.total_used == used + 1, "its unit was given back before it started over"
+        assert world.starts == 1
+        again = await session.call("set", {"q": "a"}, call_id="c1")
+        assert (again.data, again.meta["replayed"], world.starts) == (second.data, True, 1)
