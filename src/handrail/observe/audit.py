@@ -158,12 +158,18 @@ class AuditLog:
     ) -> None:
         """As `emit`; what is not known to be harmless, and what is named as `private`, is sealed, or left out if the subject has
         no secret."""
+        if len(self._pending) >= self._limit:
+            self._drop()
+            return
         own = dict(fields)
-        if not _VALUES.issuperset(map(type, own.values())):  # something in it may be changed before it is written
+        try:
+            for name, value in fields.items():
+                if type(value) not in _VALUES:  # it may be changed before it is written
+                    own[name] = orjson.Fragment(orjson.dumps(value, json_substitute))
+        except Exception:  # noqa: BLE001  # see `encode`, which takes what is left
+            own = dict(fields)
             self._seal_words(subject, own, private)
             self.emit(event, own)
-        elif len(self._pending) >= self._limit:
-            self._drop()
         else:
             self._pending.append(_Unsealed(event, self.clock(), own, private, subject))
 

@@ -16,7 +16,7 @@ from handrail.contract.call import Call
 from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.ports import AuditPort, CallRecord, Clock, DurableAudit, MetricsPort
-from handrail.contract.provenance import REDACTED, cut_input
+from handrail.contract.provenance import INPUT_BYTES, REDACTED, cut_input
 from handrail.contract.store import Hold, StoreUnavailable
 from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.gates import budget_left, give_back_budget
@@ -155,7 +155,9 @@ def _input_fields(attempt: Attempt) -> dict[str, Any]:
     facts: dict[str, Any] = {"validator": plan.audit_fields["validator"]}
     if attempt.validation:
         facts["validatorMs"] = round(attempt.validation * 1000, 4)
-    return {**cut_input(raw), **facts}
+    # An object is written to see how long it is, unless its canonical form is short: the same as text is hardly longer.
+    is_short = 0 < len(attempt.raw_digest) < INPUT_BYTES // 8 and type(raw) is dict
+    return {"input": raw, **facts} if is_short else {**cut_input(raw), **facts}
 
 
 def _unplanned_input(raw: Any, *, hides: bool) -> dict[str, Any]:

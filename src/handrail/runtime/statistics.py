@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from handrail.contract.ports import CallRecord, UsageEvent, UsageKind, UsagePort
 from handrail.contract.store import Hold
@@ -25,8 +25,8 @@ class CallStatistics:
         self._now = now
 
     def refused(self, attempt: Attempt, refusal: Refusal) -> None:
-        event = self._of(UsageKind.REFUSED, attempt)
-        self._note(event._replace(gate=str(refusal.gate), error_type=refusal.type.value, was_held=attempt.held))
+        gate, kind = str(refusal.gate), refusal.type.value
+        self._note(self._of(UsageKind.REFUSED, attempt, gate=gate, error_type=kind, was_held=attempt.held))
 
     def refused_unplanned(self, session: Session, refusal: Refusal) -> None:
         """The name that the model gave is not kept: it may be anything."""
@@ -57,7 +57,7 @@ class CallStatistics:
     def session_closed(self, session: Session) -> None:
         self._note(UsageEvent(UsageKind.SESSION_CLOSED, self._now(), session.id, session.tenant))
 
-    def _of(self, kind: UsageKind, attempt: Attempt) -> UsageEvent:
+    def _of(self, kind: UsageKind, attempt: Attempt, **more: Any) -> UsageEvent:
         session, definition = attempt.session, attempt.plan.definition
         facts = session.id, session.tenant, attempt.turn.number, attempt.plan.tool_id, definition.version
-        return UsageEvent(kind, self._now(), *facts)
+        return UsageEvent(kind, self._now(), *facts, **more)
