@@ -35,15 +35,16 @@ _LEFT_OUT = ("metadata", "sources", "url")
 
 def within_room(results: Sequence[dict[str, Any]], room: int = MAX_SHOWN) -> tuple[list[dict[str, Any]], str]:
     """The results in `room` characters, and a sentence about what was left out. A record alone is given with all that it has."""
-    if len(results) < 2 or _size(_with_snippets(results, 0)) <= room:
+    if len(results) < 2 or (size := _size(_with_snippets(results, 0))) <= room:
         return with_short_snippets(results, room), ""
     shown = [dict(result) for result in results]
     left_out: Counter[str] = Counter()
     for name in _LEFT_OUT:
         for one in reversed(shown):
-            if _size(_with_snippets(shown, 0)) > room - _SAID and one.get(name):
+            if size > room - _SAID and one.get(name):
                 del one[name]
                 left_out[name] += 1
+                size = _size(_with_snippets(shown, 0))
     parts = " and ".join(f"{name} of {number}" for name, number in left_out.items())
     said = (
         f"To keep this short, {parts} records were left out; kb_get with one id gives all of a record." if parts else ""
