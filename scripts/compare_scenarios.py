@@ -32,6 +32,10 @@ _TOOLS = 300
 """Of the large catalogue."""
 _READS, _REFUSALS, _TURNS, _WRITES, _HELD, _SESSIONS, _SEARCHES, _PICKS = 300, 100, 30, 30, 10, 20, 30, 20
 _CROWD, _OF_EACH = 64, 3
+_LOG_SECONDS = 3.0
+"""After its first writes a store makes room in its log while nobody waits, which no round should take part in."""
+_RECORDS, _ABOUT_EACH = 400, 4
+"""Of the knowledge base: as many about each subject as a search gives at least."""
 
 Spent: TypeAlias = tuple[float, float]
 """Seconds of processor time and on the clock, of one operation."""
@@ -105,6 +109,8 @@ class Scenarios:
         self._blocked = await opened(user="blocked")
         self._crowd = [await opened(user=f"u{number}") for number in range(_CROWD)]
         await self._call(self._blocked, "block", _flat(0))
+        await self._writes()
+        await asyncio.sleep(_LOG_SECONDS)
 
     def by_name(self) -> dict[str, Callable[[], Awaitable[Spent]]]:
         reads, refusals = self._reads, self._refusals
@@ -224,9 +230,9 @@ class Scenarios:
         watch = _Watch()
         await self._searcher.begin_turn()
         with watch:
-            asked = [{"query": f"which room {next(self._numbers)}"} for _ in range(_SEARCHES)]
+            asked = [{"query": _subject(next(self._numbers)), "top_k": _ABOUT_EACH} for _ in range(_SEARCHES)]
             answers = [await self._call(self._searcher, "kb_search", args) for args in asked]
-        assert all(answer.ok for answer in answers), answers
+        assert {len(answer.data["results"]) for answer in answers} == {_ABOUT_EACH}, answers
         return watch.of(_SEARCHES)
 
 
@@ -237,16 +243,31 @@ def _built(folder: Path) -> Path:
     return write(result, stamp_for(result, {}))
 
 
-def _knowledge_base(path: Path) -> tuple[Any, Path]:
-    """The service over its starter pages, and the folder of the tool. The reference tools are a package of their own now."""
+def _subject(number: int) -> str:
+    """A word of its own for each subject."""
+    return "subject" + "".join(chr(ord("a") + int(digit)) for digit in f"{number % (_RECORDS // _ABOUT_EACH):03}")
+
+
+def _knowledge_base(folder: Path) -> tuple[Any, Path]:
+    """The service over records, and the folder of the tool. The reference tools are a package of their own now."""
     own = Path(handrail.__file__).parent
     package = "handrail" if (own / "services").is_dir() else "handrail_reference"
-    service = import_module(f"{package}.services.kb.service")
-    return service.KnowledgeBase(path, with_starter=True), own.with_name(package) / "tools" / "kb-search"
+    service, files, importing = (import_module(f"{package}.services.kb.{name}") for name in _KB_MODULES)
+    lines = folder / "records.jsonl"
+    with lines.open("w") as file:
+        for number in range(_RECORDS):
+            text = f"What there is to say about {_subject(number)} in the house, by its occupant {number}."
+            file.write(json.dumps({"id": f"doc:{number}", "title": f"Page {number}", "text": text}) + "\n")
+    base = service.KnowledgeBase(folder / "kb.db")
+    importing.import_sources(base.database, *files.find_sources([lines]))
+    return base, own.with_name(package) / "tools" / "kb-search"
+
+
+_KB_MODULES = ("service", "files", "importing")
 
 
 async def main(folder: Path) -> None:
-    base, tool = _knowledge_base(folder / "kb.db")
+    base, tool = _knowledge_base(folder)
     copytree(tool, _write_project(folder / "project") / "kb-search")
     unlimited = {"text": {"retrieval_calls": 0}}
     store, audit = f"sqlite:///{folder / 'store.db'}", folder / "audit"
