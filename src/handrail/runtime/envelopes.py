@@ -464,7 +464,9 @@ def declined_again(hold: Hold) -> ToolResponse:
 
 
 def unknown_message(tool: str) -> str:
-    return f'It is not known whether "{tool}" has run with these arguments; a person has to look. It was not run again.'
+    return (
+        f'It is not known whether "{tool}" has run with these arguments, so it was not run again; a person has to look.'
+    )
 
 
 def unknown_answer(tool: str, meta: Any) -> ToolResponse:

@@ -14,6 +14,8 @@ from tests.services.calendar.bad_proxy import broken_body, closed_before, html, 
 from tests.services.calendar.test_google_faults import refusal
 from tests.services.sentences import is_one_sentence, told
 
+from handrail.contract.errors import ErrorType
+
 BOOKING = {
     "title": "Design review",
     "start_time": "2026-01-13T14:00:00+01:00",
@@ -98,7 +100,11 @@ async def test_a_booking_that_fails_is_told_in_one_sentence(name, radicale_serve
         async with open_host(world, artifact, tmp_path) as host:
             request = await host.held(CREATE, BOOKING)
             plan(world)
-            assert says in told(await host.runtime.approve(request["id"], token=request["token"]))
+            answer = await host.runtime.approve(request["id"], token=request["token"])
+            assert says in told(answer)
+            if answer.error.type is ErrorType.INTERNAL:
+                again = told(await host.runtime.approve(request["id"], token=request["token"]))
+                assert again.startswith('It is not known whether "calendar_create_event" has run')
 
 
 @pytest.mark.parametrize("starttls", [True, False], ids=["encryption", "address"])
