@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.agents.voice.kit import VoiceCase, voice
+from tests.agents.voice.kit import VoiceCase, obedient, voice
 from tests.clients.live.kit import PROVIDERS
-from tests.runtime.kit import FOUND, Tools, reading
+from tests.runtime.kit import FOUND, PAID, Tools, confirmed, reading
 
 from handrail import Runtime
 from handrail.testing.servers.live import Ask, Say, ScriptedCall, Turn
@@ -80,6 +80,33 @@ async def test_the_newest_tools_wait_for_the_end_of_the_turn_that_wants_them(pro
         await taking
         assert len(case.client.of("turn_done")) == 1
         assert case.voice.session.snapshot.version == runtime.registry.version
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_a_question_that_was_read_is_answered_once_after_the_newest_tools_were_taken(
+    provider: str, tmp_path: Path
+) -> None:
+    """With the older tools its approval would be refused, as every call is."""
+    tools = Tools(tmp_path)
+    tools.write({"look": (reading(), FOUND), "pay": (confirmed(preview="Pay {q}"), PAID)})
+    runtime = Runtime(tools.build(), store="memory:")
+    asked = Turn([Ask(ScriptedCall("pay", {"q": "Ana"})), Say("I need your word for that.")], "Pay Ana.")
+    async with voice(provider, [asked, Turn([Say("Fine.")], "Yes.")], runtime=runtime) as case:
+        case.server.on_note = obedient
+        await case.speak()
+        await case.client.until(lambda client: "asking" in [one["state"] for one in client.of("question")])
+        await with_seek(tools, runtime)
+        await case.voice.take_newest_tools()
+        assert case.voice.session.snapshot.version == runtime.registry.version
+        await declared(case, "seek")
+        await case.speak()
+        await case.client.until("confirmation_closed")
+        assert [one["outcome"] for one in case.client.of("confirmation_closed")] == ["carried_out"]
+        assert tools.started() == [{"q": "Ana"}]
+        read = [
+            one["text"] for one in case.client.of("transcript") if "Pay Ana" in one["text"] and one["who"] == "model"
+        ]
+        assert len(read) == 1, read
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
