@@ -19,12 +19,13 @@ _ROOM_SHARE = 0.75
 
 
 class ContextWatch:
-    """One per conversation. `window` is None where the model's is not known; then only the peak is counted."""
+    """One per conversation. `window` gives None where the model's is not known; then only the peak is counted. It is asked each
+    time, because a server may say only with its answers how much room a model has."""
 
-    __slots__ = ("_is_alarmed", "_ratio", "_session_id", "_tell", "window")
+    __slots__ = ("_is_alarmed", "_ratio", "_session_id", "_tell", "_window")
 
-    def __init__(self, session_id: str, window: int | None, metrics: object) -> None:
-        self.window = window
+    def __init__(self, session_id: str, window: Callable[[], int | None], metrics: object) -> None:
+        self._window = window
         self._session_id = session_id
         self._tell: Callable[[tuple[str, int, int | None]], None] | None = getattr(metrics, "session_context", None)
         self._is_alarmed = False
@@ -32,15 +33,20 @@ class ContextWatch:
         """The provider's tokens for one of ours: sound, and scripts other than Latin, cost more than characters / 4."""
 
     @property
+    def window(self) -> int | None:
+        return self._window()
+
+    @property
     def is_alarmed(self) -> bool:
         return self._is_alarmed
 
     def room(self, fixed: int) -> int | None:
         """How many of our tokens the history may have beside the `fixed` ones of the prompt; None: as many as it wants."""
-        if self.window is None:
+        window = self.window
+        if window is None:
             return None
         share = _ROOM_SHARE if self._is_alarmed else ALARM_SHARE
-        return max(0, int(self.window * share / self._ratio) - fixed)
+        return max(0, int(window * share / self._ratio) - fixed)
 
     def used(self, estimate: int, usage: Usage | None = None) -> dict[str, Any] | None:
         """A request was answered. What is to be told of it, if it used so much that there is an alarm."""
@@ -48,9 +54,10 @@ class ContextWatch:
         tokens = counted + (usage.output_tokens if usage is not None else 0) if counted else estimate
         if counted and estimate:
             self._ratio = max(1.0, counted / estimate)
+        window = self.window
         if self._tell is not None:
-            self._tell((self._session_id, tokens, self.window))
-        if self.window is None or tokens <= ALARM_SHARE * self.window:
+            self._tell((self._session_id, tokens, window))
+        if window is None or tokens <= ALARM_SHARE * window:
             return None
         if not self._is_alarmed:
             self._is_alarmed = True
@@ -58,6 +65,6 @@ class ContextWatch:
                 "Session %s uses %d of the %d tokens of its model's context window; the oldest tool results are left out",
                 self._session_id,
                 tokens,
-                self.window,
+                window,
             )
-        return {"usedTokens": tokens, "windowTokens": self.window}
+        return {"usedTokens": tokens, "windowTokens": window}

@@ -333,8 +333,7 @@ class Loop:
             if not may_pass or attempt == policy.model_retries:
                 break
             await self._agent.runtime.clock.sleep(_RETRY_SECONDS)
-        # Some models know their window once they have answered.
-        alarm = self._watch().used(fixed + history, asked.usage)
+        alarm = watch.used(fixed + history, asked.usage)
         usage = {"inputTokens": asked.usage.input_tokens, "outputTokens": asked.usage.output_tokens}
         self._spent = {name: self._spent[name] + spent for name, spent in usage.items()}
         shortened = {"leftOut": left_out} if left_out else {}
@@ -343,9 +342,13 @@ class Loop:
 
     def _watch(self) -> ContextWatch:
         """How full the window of this turn's model is."""
-        window = self._agent.policy.context_window or self._model.context_window
+        policy, model = self._agent.policy, self._model
+
+        def window() -> int | None:
+            return policy.context_window or model.context_window
+
         watch = self._conversation.context
-        if watch is None or watch.window != window:
+        if watch is None or watch.window != window():
             watch = ContextWatch(self._session.id, window, self._agent.runtime.metrics)
             self._conversation.context = watch
         return watch

@@ -5,10 +5,13 @@ import logging
 from typing import Any
 
 import pytest
-from tests.agents.voice.kit import voice
+from tests.agents.voice.kit import on_model, voice
 from tests.clients.live.kit import PROVIDERS
 
 from handrail.agents import AgentPolicy
+from handrail.agents.voice.text_model_adapter import TextModelAdapter
+from handrail.clients import open_model
+from handrail.testing.servers import OllamaServer, Reply
 from handrail.testing.servers.live import Ask, Say, Turn, call
 
 TURNS = [
@@ -63,3 +66,19 @@ async def test_openai_is_told_the_conversation_anew_without_the_oldest_results_a
         said = [item["content"][0]["text"] for item in items if item["type"] == "message" and item["role"] == "user"]
         assert said == ["Tables in 1?", "Tables in 2?"]
         assert case.server.complaints == []
+
+
+async def test_a_spoken_conversation_learns_the_room_that_an_ollama_gives_its_model() -> None:
+    replies = [Reply("One.", usage=(850, 20)), Reply("Two.", usage=(3_900, 20))]
+    async with OllamaServer(replies, api_key="", models={"spoken": ["tools"]}, context=40_960, loaded=4_096) as ollama:
+        text_model = open_model("ollama:spoken", environment={}, base_url=ollama.base_url)
+        try:
+            async with on_model(TextModelAdapter(text_model, clock=lambda: 1_800_000_000.0)) as case:
+                for number, window in ((1, 40_960), (2, 4_096)):
+                    await case.voice.say("Hello", id=f"u{number}")
+                    await case.client.until("turn_done", number)
+                    facts = case.runtime.metrics.session(case.voice.session.id)
+                    assert facts["contextWindow"] == window
+                assert case.client.of("context") == [{"usedTokens": 3_920, "windowTokens": 4_096}]
+        finally:
+            await text_model.close()

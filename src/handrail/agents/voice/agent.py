@@ -17,6 +17,7 @@ from handrail.agents.tool_use import ToolUse
 from handrail.agents.voice.host_port import Abilities, VoiceError, VoiceListener, VoicePolicy
 from handrail.agents.voice.live_offer import LiveOffer
 from handrail.agents.voice.spoken import Recogniser
+from handrail.agents.voice.text_model_adapter import TextModelAdapter
 from handrail.agents.voice.voice_session import VoiceSession
 from handrail.contract.errors import HandrailError
 from handrail.contract.live import LiveConfig, LiveConnection, LiveError, LiveModel
@@ -89,8 +90,7 @@ class VoiceAgent:
                 raise VoiceError(str(error), code="refused", retryable=True) from error
             raise
         session.voice_open = True
-        window = self.agent_policy.context_window or self._window()
-        conversation.context = watch = ContextWatch(session.id, window, self.runtime.metrics)
+        conversation.context = watch = ContextWatch(session.id, self._window, self.runtime.metrics)
         if not self.model.output_rate:  # a live provider counts by itself; a text model may not
             watch.used(prompt.prompt_tokens + prompt.declaration_tokens + conversation.tokens())
         voice = VoiceSession(
@@ -168,8 +168,12 @@ class VoiceAgent:
         return prompt, name
 
     def _window(self) -> int | None:
-        known: int | None = getattr(self.model, "context_window", None)
-        return known or context_window(self.model.provider, self.model.name)
+        model, configured = self.model, self.agent_policy.context_window
+        if configured:
+            return configured
+        if isinstance(model, TextModelAdapter):
+            return model.context_window
+        return context_window(model.provider, model.name)
 
     def _zone(self, conversation: Conversation) -> tuple[ZoneInfo, str]:
         for name in (conversation.time_zone, self.agent_policy.time_zone):

@@ -363,9 +363,6 @@ class VoiceSession:
         watch = self._conversation.context
         if watch is None or not usage.input_tokens:
             return
-        watch.window = watch.window or getattr(
-            self._model, "context_window", None
-        )  # a model may know it since it answered
         was_alarmed = watch.is_alarmed
         alarm = watch.used(0, usage)
         if alarm is None:
