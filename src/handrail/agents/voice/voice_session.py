@@ -412,6 +412,7 @@ class VoiceSession:
                     self._arrived.set()
         due, before = self.reducer.timers, self._due
         if due != before:
+            # The reducer only says which timers there are and when they elapse. What changed in that is made so in the loop.
             for timer in [one for one, at in before.items() if due.get(one) != at]:
                 self._timers.pop(timer).cancel()
             for timer, at in due.items():
@@ -595,6 +596,7 @@ class VoiceSession:
         self._conversation.unacknowledged.left()
         await self._let_go()
         session = self.session
+        # A session that was resumed since is another stream's: its mode and its voice are not ours to change.
         is_current = self._attached_as.is_current
         if is_current or session.is_taken_over:
             session.voice_open = False
@@ -728,6 +730,7 @@ class ToolCalls:
             unacknowledged.made(session, call, turn, batch.connection, newest=newest) if repeated is None else None
             for call, repeated in zip(batch.calls, repeats, strict=True)
         ]
+        # Before the call starts. After a crash in the middle, the process that continues must know that there was one.
         if self._conversation.keep is not None and any(writes):
             await self._conversation.keep()
         return repeats, writes

@@ -69,6 +69,7 @@ def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     messages: list[dict[str, Any]] = []
     for entry in history_entries(request.messages, PROVIDER, model, ids=True):
         _add(messages, entry)
+    # The protocol wants the user first; after old turns were left out, the model may be.
     if messages and messages[0]["role"] != "user":
         messages.insert(0, {"role": "user", "content": CONTINUATION})
     made: dict[str, Any] = {"model": model, "max_tokens": request.max_output_tokens or MAX_OUTPUT_TOKENS}
@@ -226,6 +227,7 @@ class MessagesReader:
 
     def _block(self, index: object) -> _ContentBlock | None:
         block = self._blocks.get(index) if isinstance(index, int) else None
+        # A delta without a block, or behind its end, belongs to nothing that could be trusted.
         if block is None or block.stopped:
             self._counters.malformed_events += 1
             return None
@@ -244,6 +246,8 @@ class MessagesReader:
         elif kind == "input_json_delta":
             block.partial.grow(delta.get("partial_json"))
         elif kind in ("thinking_delta", "signature_delta"):
+            # Thinking and its signature are shown to nobody. They go back verbatim, because the provider refuses a turn without
+            # them.
             name = kind.removesuffix("_delta")
             block.start[name] = text_in(block.start.get(name)) + text_in(delta.get(name))
         elif kind == "citations_delta":
@@ -269,6 +273,7 @@ class MessagesReader:
         self._output = count_in(found.get("output_tokens")) or self._output
 
     def end(self) -> Iterator[ModelEvent]:
+        # The stream ended in the middle. What came may be half an answer, and its last call half a call.
         if self._reason is None:
             raise broke_off(WHO)
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
@@ -280,6 +285,7 @@ class MessagesReader:
             raise unreadable_calls(WHO)
         calls = [call_of(partial, PROVIDER, self._id_scope, self._response_id) for partial in partials]
         content = [block.raw() for block in blocks if block.kind != "text" or block.start["text"].strip()]
+        # Of this provider and model only: another one is given the same turn in words and calls.
         raw = kept_turn(PROVIDER, self._model, content)
         yield from ending(WHO, calls, Usage(self._input, self._output), reason, raw)
 

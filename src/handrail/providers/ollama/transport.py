@@ -52,6 +52,7 @@ def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     for entry in history_entries(request.messages, PROVIDER, model, ids=False):
         messages.extend(_messages(entry))
     made: dict[str, Any] = {"model": model, "messages": messages}
+    # There is no way to forbid calls but to offer no tools.
     if request.tools and request.allow_calls:
         made["tools"] = [thaw(tool) for tool in request.tools]
     if request.max_output_tokens is not None:
@@ -109,6 +110,7 @@ class OllamaReader:
         if not event.strip():
             return
         line = read_object(event, self._counters)
+        # What comes behind the last line is of no answer.
         if line is None or self._last is not None or self._doubles.is_repeated(event, marked=_is_timed(line)):
             return
         if line.get("error") is not None:

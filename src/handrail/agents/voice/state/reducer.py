@@ -276,8 +276,10 @@ class ConversationReducer:
     def _cut_in(self, *, stop_model: bool) -> None:
         """The user speaks, types or presses stop while the model speaks or calls run."""
         is_spoken = self.speech.item is not None
+        # First of all: the user must not hear another word, whatever else follows from the interruption.
         heard = self.speech.cut()
         self._end_item()
+        # The provider believes that everything it sent was heard, unless we say how much was.
         if heard is not None and heard.sent_ms:
             self._effects.append(TruncateModel(heard.played_ms))
         if stop_model and self.is_generating:
@@ -298,6 +300,7 @@ class ConversationReducer:
 
     def _calls_cancelled(self, event: CallsCancelled) -> None:
         """The provider takes these calls back; the others are still wanted."""
+        # Then it is an interruption as if the user had spoken; otherwise the other calls still have somebody who wants them.
         if self.calls.are_all_that_runs(event.ids):
             if self.calls.interrupt():
                 self._effects.append(InterruptCalls())
@@ -434,6 +437,7 @@ class ConversationReducer:
         self._effects.append(TellClient("link", {"state": "up", "number": event.number}))
         if event.number > 1:
             turn = self.turns.current.number if self.turns.current is not None else 0
+            # Before the session is resumed: what the model forgot decides which of its next calls are repetitions.
             self._unacknowledged.connected(event.number, turn, event.restored_calls)
             self._effects.append(ResumeSession(event.restored_calls))
             self._effects.append(TellClient("cue", {"kind": "reconnected", "toolId": None}))
@@ -529,6 +533,7 @@ class ConversationReducer:
         confirmation = told.get("confirmationId")
         silent = bool(told.get("silent"))
         if confirmation is not None:
+            # An outcome may be delivered twice, after a reconnect for instance. The model hears of it once.
             if not self._conversation.tell(confirmation):
                 return
             # The next question is read at once: what the model said to this one would be cut off by it, or spoil it.

@@ -107,6 +107,7 @@ def _parts(entry: ModelTurn) -> list[dict[str, Any]]:
     for place, result in enumerate(entry.results):
         call: dict[str, Any] = {} if result.wire_id is None else {"id": result.wire_id}
         call |= {"name": wire_name(result.call.name), "args": object_of(result.call.args)}
+        # The provider refuses a first call without a signature, which another model's call cannot have.
         parts.append({"functionCall": call, **({} if place else {"thoughtSignature": _NEVER_SIGNED})})
     return parts
 
@@ -198,6 +199,7 @@ class GeminiReader:
             self._parts.append(_sendable(part, call))
 
     def end(self) -> Iterator[ModelEvent]:
+        # The model wrote a call that the provider could not read, and gives no part of it: the same request may well succeed.
         if self._reason in _FAILURES:
             raise unreadable_calls(WHO)
         if self._reason is None and not self._blocked:

@@ -154,6 +154,7 @@ class GeminiLiveTransport:
         """A connection is set up: what to send first, and whether it continues from a handle."""
         self._number += 1
         resumed = self._resuming
+        # A new session of the provider counts its ids anew, so that an id means nothing beyond its connection.
         if self._number > 1 and not resumed:
             self._scope = "connection"
         known = self._handle_mark if resumed else 0
@@ -218,6 +219,7 @@ class GeminiLiveTransport:
             return []
         events: list[LiveEvent] = []
         content = message.get("serverContent")
+        # One message may ask for a call and end its turn as filtered. Such a call must not run.
         if "toolCall" in message and isinstance(content, dict) and self._rejects(content):
             self.counters.unfinished_calls += 1
             del message["toolCall"]
@@ -249,6 +251,8 @@ class GeminiLiveTransport:
         if not isinstance(asked, list) or not listed or len(listed) != len(asked):
             self.counters.malformed_events += 1
         for item in listed:
+            # A name or arguments of the wrong type are passed on as they are: the pipeline refuses them, and so the model
+            # learns of it.
             call = Call(text_in(item.get("name")), item.get("args"), self._id(item), PROVIDER, self._scope)
             if self._is_duplicate(call):
                 self.counters.duplicate_events += 1
@@ -275,6 +279,7 @@ class GeminiLiveTransport:
         """Whether this call came before on this connection. Another call under its id is reported: the pipeline refuses it. So is
         one that was taken back and is made again: the model waits for its answer."""
         is_again = self._ids.is_again(call)
+        # The provider took it back and issues it again under the same id: to leave that out would let the model wait for ever.
         if call.call_id in self._taken_back:
             del self._taken_back[call.call_id]
             return False
@@ -289,6 +294,7 @@ class GeminiLiveTransport:
         for call_id in known:
             self._open.pop(call_id, None)
             self._taken_back[call_id] = None
+        # Bounded, because a connection may live for hours and a provider may send anything.
         for old in list(self._taken_back)[:-_MAX_TAKEN_BACK]:
             del self._taken_back[old]
         return [CallsCancelled(tuple(known))]
@@ -304,6 +310,7 @@ class GeminiLiveTransport:
             self._said.owed = False
             events.append(Interrupted())
         if self._ends_turn(body):
+            # Only those of this turn: a call of an earlier one may run on while the model talks.
             waiting = [call_id for call_id in self._open if call_id in self._of_turn]
             if waiting and self._rejects(body):
                 events += self._cancelled({"ids": waiting})
@@ -326,6 +333,7 @@ class GeminiLiveTransport:
         if final:
             self._write_down_user()
         events: list[LiveEvent] = [InputTranscript(heard["text"], whole, final)]
+        # The transcript may come after the model has begun to answer. Then it was this input that the turn began with.
         if self._in_turn and not self._input_reported:
             self._input_reported = True
             events.append(UserSpeechEnded())
@@ -343,6 +351,7 @@ class GeminiLiveTransport:
             inline = part.get("inlineData")
             if isinstance(inline, dict) and text_in(inline.get("mimeType")).startswith("audio/"):
                 pcm = read_audio(inline.get("data"), self.counters)
+                # There is no message to stop an answer; what is left of it is received and not passed on.
                 if pcm and not self._is_muted:
                     events.append(AudioOut(pcm, _rate(text_in(inline.get("mimeType")))))
             elif isinstance(part.get("text"), str) and part.get("thought") is not True:
@@ -411,6 +420,7 @@ class GeminiLiveTransport:
     def _reacted(self) -> list[LiveEvent]:
         """The model shows something. Where its turn begins with it, the user's input was committed."""
         self._knows_all()
+        # Gemini does not say that a turn begins. It shows, by the first thing that the model does.
         begins, self._in_turn = not self._in_turn, True
         if not (begins and self._speech_waits):
             return []

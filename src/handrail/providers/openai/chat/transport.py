@@ -136,6 +136,7 @@ class ChatReader:
         if "choices" not in chunk and usage is None:
             self._counters.unknown(chunk.get("object"))
         for choice in objects_in(chunk.get("choices"), self._counters):
+            # One answer was asked for. A server that gives several gets the first of them taken.
             if choice.get("index") in (0, None):
                 yield from self._choice(choice)
 
@@ -152,6 +153,7 @@ class ChatReader:
             self._part(part, place)
         if isinstance(choice.get("finish_reason"), str):
             self._reason = choice["finish_reason"]
+            # A whole message is an answer that was not streamed, behind which no [DONE] comes.
             self._done = self._done or whole is not None
 
     def _part(self, part: dict[str, Any], place: int) -> None:
@@ -184,6 +186,7 @@ class ChatReader:
         return partial
 
     def end(self) -> Iterator[ModelEvent]:
+        # Without a reason nobody knows whether the text or the last call is whole.
         if self._reason is None:
             raise broke_off(WHO)
         if self._reason == "tool_calls" and not self._partials:

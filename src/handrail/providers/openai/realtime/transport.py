@@ -147,12 +147,15 @@ class OpenAIRealtimeTransport:
     def begin(self) -> tuple[list[Message], bool]:
         """A connection is set up: what to send first, and that it is a new conversation."""
         self._restored = []
+        # A call that the model has never reacted to may be unknown to it, although it is in the conversation: that is why it is
+        # none of `restored_calls`.
         self._known = frozenset(self._said.calls_before(self._seen))
         entries = self._said.since(0)
         # A call that is in the conversation with its output is known by its id here, too: the same one again is no new wish.
         self._retold = {
             entry.call.call_id: entry for entry in entries if isinstance(entry, Answer) and entry.call.call_id
         }
+        # Their ids count as seen, so that the provider's own repetition of one is not taken for a new call.
         for answer in self._retold.values():
             self._ids.is_again(answer.call)
         first = [self._seed(item) for entry in entries for item in messages.retell(entry)]
@@ -209,6 +212,7 @@ class OpenAIRealtimeTransport:
     def replies(self) -> list[Message]:
         """What has to be sent in answer to what was received, and was not yet taken."""
         taken, self._replies = self._replies, []
+        # The provider refuses a second response while one is active; one that began before all outputs are there would miss some.
         is_free = self._active is None and self._asking is None and not self._open and not self._user_speaks
         if self._wants_response and is_free:
             taken.append(self._respond())
@@ -277,6 +281,7 @@ class OpenAIRealtimeTransport:
         """The call of an item that is complete and was not seen before."""
         call_id = text_in(item.get("call_id")) or None
         call = Call(text_in(item.get("name")), item.get("arguments"), call_id, PROVIDER, "connection")
+        # Arguments that were cut may still be valid JSON, with other values than the model meant.
         if item.get("status") != "completed":
             self.counters.unfinished_calls += 1
             return None
@@ -307,12 +312,14 @@ class OpenAIRealtimeTransport:
             return []
         self._begin_unannounced(name)
         status = text_in(response.get("status"))
+        # Only now is it known whether the response was completed: calls of one that was filtered or cancelled do not run.
         calls = self._collected.pop(name, []) + self._calls_at_the_end(response)
         runs = _runs(status, response.get("status_details"))
         self._finish(name, runs)
         events: list[LiveEvent] = [*self._usage(response.get("usage"))]
         events += self._calls_made(calls) if runs else self._not_run(calls)
         self._write_down("model", self._spoken, owed=None)
+        # The turn is not over: the model continues when it has the outputs.
         if calls and runs:
             return events
         return events + self._turn_ended(status, response.get("status_details"))
@@ -429,6 +436,7 @@ class OpenAIRealtimeTransport:
         self._seeds = {item: seed for item, seed in self._seeds.items() if seed[0] != cause}
         if cause in self._asked:
             self._asking = None if self._asking == cause else self._asking
+            # Our request met a response that the provider had begun by itself. It is made again when that one has ended.
             if code == BUSY:
                 self._wants_response = True
             elif self._active is None:
@@ -464,6 +472,7 @@ class OpenAIRealtimeTransport:
                 continue
             items = messages.retell(answer)
             if self._open.pop(call_id, None) is not None or call_id in self._ids:
+                # The call itself is in this conversation already; only its output is new.
                 items = items[1:]
             self._said.add(answer, owed=None if scheduling == "silent" else True)
             sent += map(self._stamped, items)
@@ -504,6 +513,7 @@ class OpenAIRealtimeTransport:
         """The last spoken item, cut to what was heard; never to more than was sent, which the provider would refuse."""
         if not self._audio_item:
             return []
+        # Two bytes a sample. The client may report a little more than it got, by its own clock.
         there = self._audio_bytes * 1000 // (2 * RATE)
         return [self._stamped(messages.truncate(self._audio_item, max(0, min(played_ms, there))))]
 

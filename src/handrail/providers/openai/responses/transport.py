@@ -62,6 +62,7 @@ def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     for entry in history_entries(request.messages, PROVIDER, model, ids=True):
         items.extend(_items(entry))
     made: dict[str, Any] = {"model": model, "input": items, "stream": True, "store": False}
+    # Nothing is stored there, so that its reasoning comes along with the answer, and goes back with the history.
     made["include"] = ["reasoning.encrypted_content"]
     if request.system:
         made["instructions"] = request.system
@@ -155,6 +156,7 @@ class ResponsesReader:
                 self._counters.malformed_events += 1
                 return
             calls = [one for one in self._items.values() if one.get("type") == "function_call"]
+            # The same call in two items. Another call under the id is kept: the pipeline refuses it with a sentence.
             if any(one.get("call_id") == item["call_id"] and _slot(one) == _slot(item) for one in calls):
                 self._counters.duplicates += 1
                 return
@@ -171,6 +173,7 @@ class ResponsesReader:
         self._response = response
         if self._items:
             return
+        # Only for an answer that was not streamed. Otherwise the items came one by one, and these are the same again.
         for item in objects_in(response.get("output"), self._counters):
             self._item(item)
         if not self._sent_text:  # an answer that was not streamed
@@ -182,6 +185,7 @@ class ResponsesReader:
     def end(self) -> Iterator[ModelEvent]:
         if self._response is None:
             raise broke_off(WHO)
+        # Other servers of this protocol may leave the status out.
         whole = [item for item in self._items.values() if item.get("status") in ("completed", None)]
         partials = [_slot(item) for item in whole if item.get("type") == "function_call"]
         response_id = id_in(self._response.get("id"))
