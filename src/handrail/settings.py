@@ -255,6 +255,7 @@ def load_settings(project: Path, environment: Mapping[str, str]) -> Settings:
     resources: Mapping[str, str] = {}
     path = project / FILE
     if path.is_file():
+        # Tables whose names the project chooses are taken out first: what is left is flat, and can be checked key by key.
         document = dict(_read(path))
         policy = document.pop("policy", {})
         services = document.pop("services", {})
@@ -271,6 +272,7 @@ def load_settings(project: Path, environment: Mapping[str, str]) -> Settings:
     policy = _policy_from(environment, {name: value for name, value in policy.items() if name != "tools"})
     _check_variables(environment)
     for name in _KEYS:
+        # After the file, so that a machine's environment wins over what is committed.
         text = environment.get(f"HANDRAIL_{name.upper()}")
         if text is not None:
             values[name] = _from_text(name, text)
@@ -356,6 +358,7 @@ def _check_variables(environment: Mapping[str, str]) -> None:
         known += [f"HANDRAIL_POLICY_{item.name}{part}".upper() for part in parts]
     sections = tuple(sorted({name[: name.index("_", len("HANDRAIL_")) + 1] for name in known}))
     for name in environment:
+        # Before the question whether there is such a setting: what was one once gets its new place named.
         moved = (
             _MOVED.get(name.removeprefix("HANDRAIL_").partition("_")[0].lower())
             if name.startswith("HANDRAIL_")
@@ -416,6 +419,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     except UnicodeDecodeError:
         raise ConfigError(f"{FILE} is not UTF-8 text.") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
+        # tomllib names a table as a Python tuple, which nobody has written into the file.
         said = _TABLE.sub(lambda found: "[" + found[1].replace("', '", ".") + "]", str(error))
         raise ConfigError(f"{FILE} is not TOML: {said}.") from None
     except OSError as error:
@@ -454,6 +458,7 @@ def _checked(name: str, value: Any) -> Any:
     if isinstance(default, bool):
         wanted = None if isinstance(value, bool) else "true or false"
     elif isinstance(default, int):
+        # TOML's true is an int to Python; a switch in the place of a number is a slip.
         good = isinstance(value, int) and not isinstance(value, bool) and value > 0
         wanted = None if good else "a whole number greater than 0"
     elif isinstance(default, tuple):
@@ -472,6 +477,7 @@ def _checked(name: str, value: Any) -> Any:
     elif name == "voice_base_url" and value.strip() and not _is_address(value.strip()):
         wanted = 'an address, such as "https://host/v1"'
     if wanted is not None:
+        # A secret must not get into a log by being wrong.
         shown = "what it has" if name in ("audit_key", "credentials_keys", "identity_secret") else repr(value)
         raise ConfigError(f'"{key}" in [{section}] must be {wanted}; {shown} is not.')
     return value

@@ -86,6 +86,7 @@ def tell(session: Session, event: SessionEvent) -> None:
     except RuntimeError:
         loop = session.core.loop
         if loop is not None:
+            # In the order of their calls: what one handler sends arrives as it was sent.
             loop.call_soon_threadsafe(session.events_queue.emit, event)
     else:
         session.events_queue.emit(event)
@@ -104,6 +105,7 @@ class Messaging:
         """Send one of the known messages; `UsageError` if it is none. It is sent at once: awaiting the answer is optional."""
         if self._attempt.handed_out:
             message = without_tokens(message, self._attempt.handed_out)
+        # Copied and frozen: the handler may change its own object afterwards, and listeners get it later.
         checked = checked_message(message)
         self._sent += 1
         if self._sent > MAX_MESSAGES:
@@ -177,6 +179,7 @@ class Notes:
                 f"An audit event is named by up to 64 of a-z, 0-9, _ . and -, a letter first; {shown(event)} is not."
             )
         self._written += 1
+        # Left out without an error: notes are for the operator, and must not decide about the call.
         if self._written > MAX_NOTES:
             return
         attempt = self._attempt
@@ -213,6 +216,7 @@ class Secrets:
             self._want(port, connection)
             raise
         attempt = self._attempt
+        # From here on everything that leaves the call is searched for it.
         attempt.handed_out = (*attempt.handed_out, given.value)
         return given.value
 
@@ -221,6 +225,7 @@ class Secrets:
         loop = self._attempt.session.core.loop
         if loop is None:
             raise UsageError("The runtime is not open.")
+        # On the runtime's loop, where the refresh of a token is shared with everybody who waits for the same one.
         return asyncio.run_coroutine_threadsafe(self.token(connection), loop).result()
 
     async def refused(self, connection: str, token: str, scopes: Sequence[str] = ()) -> None:

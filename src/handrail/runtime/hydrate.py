@@ -113,6 +113,7 @@ def parse_call(raw: Any, *, repair: bool = False) -> Parsed:
     try:
         return Parsed(strict_json.parse_arguments(raw))
     except JsonError as error:
+        # Only what is no JSON is mended. Duplicate keys or NaN could be mended in more than one way, so they stay refused.
         if not repair or error.code != "invalid_json" or not isinstance(raw, str):
             raise
         try:
@@ -134,6 +135,7 @@ def validate_call(
     if repair:
         mended = mend_type_slips(args, violations, tool.definition.parameters)
         if mended is not None:
+            # Judged again as a whole: a mended value may break another rule of the schema.
             value, defaulted, left = checker.validate(mended)
             if not left:
                 return Validated(value, tuple(defaulted), repaired=True)

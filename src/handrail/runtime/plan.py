@@ -95,6 +95,7 @@ class ToolPlan:
         """Steps 4 to 6."""
         self.host_check = host_check(host_gates, policy, observer)
         """What the host's own gates say; None if it has none."""
+        # By gate and not only in a row: a replay asks the loop gate alone.
         limits = {gate: _check(gate, definition, policy, observer) for gate in LIMITS}
         self.limits = tuple(check for check in limits.values() if check is not None)
         """Steps 10 to 12."""
@@ -190,9 +191,11 @@ class Plans(dict[str, ToolPlan | None]):
         super().__init__()
         self.allowed: Collection[str] = snapshot.tools
         """The tools that these users may use; for them no others exist."""
+        # Everything is allowed nearly always; then the snapshot's own table serves, and no copy of it is made.
         if "*" not in allowed:
             pattern = re.compile("|".join(map(translate, allowed)) or r"(?!)")
             self.allowed = dict.fromkeys(name for name in snapshot.tools if pattern.match(name))
+        # Tools that name no roles need no look at the user's.
         if snapshot.roles:
             barred = {tool.tool_id for tool in snapshot.conditional if not tool.is_for(roles)}
             self.allowed = dict.fromkeys(name for name in self.allowed if name not in barred)

@@ -67,6 +67,7 @@ class Services:
         loop = asyncio.get_running_loop()
         opened: asyncio.Future[dict[str, Any]] = loop.create_future()
         self._stop = asyncio.Event()
+        # One task opens and closes them all: many libraries demand that a context is left by the task that entered it.
         self._task = loop.create_task(self._hold(opened, self._stop), name="handrail services")
         try:
             services = await asyncio.shield(opened)
@@ -98,6 +99,7 @@ class Services:
         unclosed: list[str] = []
         try:
             for factory in self._factories:
+                # One for each, so that the one that fails to close is known by name and the others are closed all the same.
                 stack = AsyncExitStack()
                 limit = asyncio.timeout(self._open_seconds)
                 try:
@@ -116,6 +118,7 @@ class Services:
             await stop.wait()
             return unclosed
         finally:
+            # In reverse, because a service may use those that were opened before it.
             for name, stack in reversed(stacks):
                 unclosed.extend(await _close(name, stack))
             if failure is not None:

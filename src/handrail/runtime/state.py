@@ -71,6 +71,7 @@ class StateController:
         self._check(key, value)
         if key == "isActive" and value and not self._state["isActive"]:
             raise StateError("A session that has ended does not become active again; open a new one.")
+        # Clearing something is still allowed, because what ends may have to be tidied after the end.
         if key != "isActive" and not self._state["isActive"] and value:
             raise StateError(f'"{key}" cannot change: the session has ended.')
         if key == "pendingEndVoiceSession" and value is not None and self._state["mode"] != "voice":
@@ -87,6 +88,7 @@ class StateController:
         if not isinstance(intent, (Intent, Mapping)):
             return Verdict(False, f"{shown(intent)} is not an intent.")
         try:
+            # A handler gives whatever it likes; nothing that it gives may end the call, whose effect has happened.
             asked = intent if isinstance(intent, Intent) else Intent.from_dict(intent)
         except ValueError as error:
             return Verdict(False, str(error))

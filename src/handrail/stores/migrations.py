@@ -308,6 +308,7 @@ def migrate(
                     f'The store "{name}" was written by a newer Handrail (its tables have version {version}; this one '
                     f"knows {newest}); upgrade Handrail, or name another {'database' if on_postgres else 'file'}."
                 )
+            # One step for each transaction: what was interrupted continues where it stopped.
             step = next((step for step in migrations if step.version > version), None)
             if step is not None:
                 for statement in (*step.statements, *(step.on_postgres if on_postgres else ())):

@@ -167,6 +167,7 @@ class OpenFiles:
         """The folder as it was at the last look, if it had been left alone for a while then."""
         main = str(path)
         self._known = [(place, identity(place)) for place in (main, f"{main}-wal", f"{main}-shm")]
+        # All three are there after the first read; one that is missing was taken away in these few moments.
         if any(found is None for _, found in self._known):
             raise StoreUnavailable(f"{title} or its log was deleted while it was opened; start again.")
         self._content = FileContent(*(found or (0, 0) for _, found in self._known))
@@ -208,6 +209,8 @@ class OpenFiles:
         self.check(db)
         if self._content.damage(untouched=untouched) is None:
             return
+        # Another process's commit looks like damage while it is under way, so the verdict is made under the lock that keeps
+        # commits out.
         damage = self._confirm_damage(db)
         if damage is not None:
             self._give_up(self._known[0 if damage == "main" else 1][0])
@@ -274,6 +277,7 @@ class OpenFiles:
 
     def _keep_connections(self) -> None:
         for db in self.connections:
+            # One reference that nobody gives back. `close`, which collecting it would call, copies the log over the main file.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
 
 
@@ -443,6 +447,7 @@ class LogRoom:
         return left > 0
 
     def _missing(self, db: sqlite3.Connection) -> int:
+        # A disk that fills up is worse than a commit that takes longer.
         if shutil.disk_usage(self._log.parent).free < _FREE_BYTES:
             return 0
         page = int(db.execute("PRAGMA page_size").fetchone()[0]) + _FRAME_HEADER.size

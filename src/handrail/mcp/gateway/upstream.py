@@ -175,6 +175,7 @@ class Upstream:
             if self._ready is None or (self._ready.done() and self.state != "ready"):
                 await self._begin()
             assert self._ready is not None
+            # Shielded: several calls wait for one start, and one that is cancelled must not end it for the others.
             live = await asyncio.shield(self._ready)
             if self._is_due(live):
                 await self._list_again(live)
@@ -192,6 +193,7 @@ class Upstream:
             raise UpstreamUnavailable(self._sentence(self.trouble), retry_after=round(wait, 1))
         if self._runner is not None and not self._runner.done():
             # The last connection is being left; a new one begins when its process is gone.
+            # One process at a time: a server may hold a lock, a port or a file that the next one needs.
             await asyncio.wait([self._runner])
             if self._ready is not None and not self._ready.done():
                 return
@@ -240,6 +242,7 @@ class Upstream:
             pass  # the next call may have other credentials, and need not wait
         elif trouble:
             self._failures = 1 if was_ready and lasted > _STABLE_SECONDS else self._failures + 1
+            # Counted anew after a connection that lasted: a server that falls over at once is left alone for longer each time.
             pause = min(_MAX_PAUSE_SECONDS, _PAUSE_SECONDS * 2 ** (self._failures - 1))
             self._not_before = self._clock.monotonic() + pause * (1 + self._jitter() / 4)
             # Whoever waits for a start is told by an exception; a server that goes away tells nobody else.
@@ -258,6 +261,7 @@ class Upstream:
         watched = {asyncio.create_task(stop.wait()), asyncio.create_task(live.unused.wait())}
         if live.process is not None:
             watched.add(asyncio.create_task(live.process.closed.wait()))
+        # Beside the watch and not in it, because a subscription that fails is no reason to end the connection.
         listener = asyncio.create_task(self._listen(live))
         try:
             while True:
@@ -289,6 +293,7 @@ class Upstream:
 
         async def notice(message: Any) -> None:
             if isinstance(message, types.ToolListChangedNotification):
+                # A notice may come while the tools are still being listed, before there is a connection to mark.
                 for one in connected:
                     one.stale = True
 
@@ -311,6 +316,7 @@ class Upstream:
     def _transport(self) -> Any:
         config = self.config
         if config.command:
+            # Only the variables that the project names: a server of others gets no key that happens to be in our environment.
             environment = {seen: value for seen, name in config.env.items() if (value := self._environment.get(name))}
             self._process = ChildProcess(
                 config.command,
@@ -347,6 +353,7 @@ class Upstream:
                 for tool in page.tools:
                     if tool.name in definitions:
                         repeated.add(tool.name)
+                    # As it was sent, without the SDK's defaults: the pin is over these bytes, and must not change with the SDK.
                     definition = tool.model_dump(by_alias=True, mode="json", exclude_unset=True)
                     definitions[tool.name] = definition
                     with contextlib.suppress(JsonError, RecursionError, ValueError, TypeError):
@@ -355,6 +362,7 @@ class Upstream:
                             pins[tool.name] = pin_of(definition)
                 if len(definitions) > self.config.max_tools:
                     raise UpstreamFault(f'it lists more than {self.config.max_tools} tools ("max_tools")')
+                # Some servers give the same cursor for ever.
                 if page.next_cursor is None or page.next_cursor == cursor:
                     break
                 cursor = page.next_cursor
@@ -366,6 +374,7 @@ class Upstream:
             identity |= {"name": info.name[:200], "version": info.version[:100]}
         return UpstreamOffer(
             definitions=definitions,
+            # Two tools of one name: nobody could say which of them was judged.
             pins={name: pin for name, pin in pins.items() if name not in repeated},
             identity=identity,
             repeated=frozenset(repeated),
@@ -378,6 +387,7 @@ class Upstream:
             live.stale = False
             try:
                 async with asyncio.timeout(self.config.startup_seconds):
+                    # The moment of the question: what changes while the list is on its way is not in it.
                     asked_at = self._clock.monotonic()
                     live.offer = self.offer = await self._offer(live.client)
                     live.listed_at = asked_at
@@ -412,10 +422,12 @@ class Upstream:
         ask: Ask | None = None,
     ) -> dict[str, Any]:
         """The result of a request, as it was sent. What the server wants to know in between is asked of a person, or refused."""
+        # For as long as this request runs. A question that comes with none running has nobody to answer it.
         live.asking.append(ask)
         carried = _ASKING.set(ask)
         answered = False
         try:
+            # Bounded: a server could ask for input for ever, and hold the call and its person.
             for _ in range(_MAX_ROUNDS):
                 answer = await live.client.session.send_request(
                     request, RawResult, request_read_timeout_seconds=seconds, progress_callback=progress
@@ -463,6 +475,7 @@ class Upstream:
             if isinstance(answer, types.ErrorData):
                 raise MCPError.from_error_data(answer)
             responses[key] = answer
+        # It wants a retry without input; at once it would be the same question again.
         if not responses:
             await self._clock.sleep(0.1)
         assert request.params is not None
@@ -482,6 +495,7 @@ class Upstream:
         runners = {*self._retired, *([self._runner] if self._runner is not None else [])}
         left = [runner for runner in runners if not runner.done()]
         if left:
+            # Politely first. A process that does not end by itself is killed where its transport is closed.
             _, late = await asyncio.wait(left, timeout=10)
             for runner in late:
                 runner.cancel()

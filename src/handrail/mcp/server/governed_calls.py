@@ -69,6 +69,7 @@ class GovernedCalls:
         if session is not None and self._is_current(session):
             self._sessions[who] = self._sessions.pop(who)  # the last to be let go of
             return session
+        # Calls that come at the same time share one session, or their retries would not find each other.
         lock = self._opening.setdefault(who, asyncio.Lock())
         async with lock:
             session = self._sessions.get(who)
@@ -102,6 +103,8 @@ class GovernedCalls:
             if known is not None:
                 record = await store.load_session(known.body["session"])
                 mine = record is not None and record.owner == self._runtime.owner
+                # A session of a process that lives is left to it: two servers on one store would take it from each other with
+                # every call.
                 if record is not None and (mine or not await store.owner_lives(record.owner)):
                     session = await self._runtime.take_session(record.session_id, renew=True)
                     if session is not None:
@@ -133,12 +136,15 @@ class GovernedCalls:
             return CallKey(f"mcp-turn:{turn}", session.id)
         nonce = f"mcp:{secrets.token_hex(12)}"
         plan = session.plans[name]
+        # What only reads may run again, and keeping every one of them for its retry would cost a write each.
         if plan is None or not (plan.writes or plan.always_confirm or plan.confirm_when is not None):
             return CallKey(nonce, session.id)
         digest = self._runtime.pipeline.digest(session, plan, Call(name, args, None, PROVIDER, "none"))
         if digest is None:  # refused anyway
             return CallKey(nonce, session.id)
         store = self._runtime.store
+        # The first to put it gives the key. Whoever comes second, in whichever process, finds that one and so the same
+        # execution.
         mine, kept = await store.documents.put(
             Document(
                 kind=_CALLS,
@@ -187,6 +193,7 @@ class GovernedCalls:
             reads = plan is not None and not plan.writes and key.document is None
             made = Call(name, args, call_id, PROVIDER, "session" if reads else "none", None, session.connection)
             answer = await self._runtime.pipeline.call(session, made, turn)
+            # Another process has resumed the session in between: nothing ran, and the call follows the session.
             if not isinstance(answer.error, ConnectionReplaced):
                 return answer
             key = replace(key, again=True)

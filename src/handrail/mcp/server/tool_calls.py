@@ -106,9 +106,13 @@ class McpToolCalls:
         """See the module's docstring."""
         _check_answers(request.responses)
         if request.state is not None:
+            # The state comes from the client. It is sealed for this user and these arguments, so that nobody else's call can be
+            # continued with it.
             facts = await self._sealer.open(request.who, request.binding, request.state)
             if "hold" in facts:
                 return await self._answered(request, facts)
+            # Where the process that asked is gone, the call is begun anew under its key, with the answers that were given so
+            # far.
             known = self._live.get(facts["call"])
             if known is not None:
                 live, key = known
@@ -124,6 +128,7 @@ class McpToolCalls:
         turn = turn_in(request.ctx.meta)
         key = await self.governed.key_of(request.who, session, request.name, request.args, turn)
         call_id = f"mcp_{secrets.token_hex(8)}"
+        # A call of which nothing can come in between is not worth a task of its own, which costs more than the call.
         if self._is_plain(request, session):
             response = await self.governed.call(request.who, key, request.name, request.args, call_id)
             return await self._ended(request, key, response, call_id)
@@ -146,6 +151,7 @@ class McpToolCalls:
         clients = session.clients
         clients[live.call_id] = live
         self._live[live.call_id] = (live, key)
+        # The oldest is only no longer found by its client; it runs to its end.
         if len(self._live) > _MAX_LIVE:
             del self._live[next(iter(self._live))]
         live.start(self.governed.call(who, key, name, args, live.call_id))
@@ -154,6 +160,7 @@ class McpToolCalls:
 
         def ended(_: object) -> None:
             clients.pop(live.call_id, None)
+            # A client may come back with answers just after the call has ended, and is to find its outcome.
             loop.call_later(_KEPT_SECONDS, self._live.pop, live.call_id, None)
 
         live.task.add_done_callback(ended)
@@ -166,6 +173,7 @@ class McpToolCalls:
         assert live.task is not None
         try:
             while not live.is_done:
+                # The task first: a call that is one does not hold the request open for its questions.
                 if live.deferred and as_task:
                     return await self._made_task(request, live, key)
                 if live.questions and is_modern(request.ctx):
@@ -184,6 +192,7 @@ class McpToolCalls:
     async def _asked(self, request: CallRequest, live: LiveCall, answers: Mapping[str, Any] | None) -> InterimResult:
         await live.detach()
         given = {**(answers or {}), **request.responses}
+        # The state travels with the client. Answers that are too many are asked for again.
         if len(orjson.dumps(given)) > _MAX_ANSWERS:
             given = {}
         state = await self._sealer.seal(request.who, request.binding, {"call": live.call_id, "answers": given})
@@ -206,6 +215,7 @@ class McpToolCalls:
             self._written(request.ctx, key)
             return EndedCall(response, key.session_id, blocks)
         can = abilities(request.ctx)
+        # A client shows the question to a model as easily as to a person; only one that the host trusts is asked.
         if self._confirming.may_ask(request.who, can):
             return await self._confirm(request, key, response, hold_id)
         self._written(request.ctx, key)
@@ -221,6 +231,7 @@ class McpToolCalls:
         self, request: CallRequest, key: CallKey, response: ToolResponse, hold_id: str
     ) -> EndedCall | InterimResult:
         """Ask the person through their client, which is trusted to be theirs."""
+        # Facts may change while the person reads; then what is shown anew has to be answered anew.
         for _ in range(_ASK_TIMES):
             asked = await self._confirming.question(hold_id)
             if asked is None:
@@ -291,6 +302,7 @@ class McpToolCalls:
         async def follow() -> None:
             assert live.task is not None
             while not live.task.done():
+                # Another process may have taken an answer or a cancellation for it, which only the store can bring here.
                 await asyncio.wait([live.task], timeout=_LOOK_SECONDS)
                 if not live.task.done():
                     await self._look_at_wishes(task.id, live)
@@ -358,6 +370,7 @@ class McpToolCalls:
         if known is not None:
             return task, dict(known[0].questions)
         if await self.tasks.is_orphaned(task):
+            # One process wins; the others show what it has made of it.
             adopted = await self.tasks.adopt(task)
             if adopted is not None:
                 return await self._restart(ctx, who, adopted, answers), {}

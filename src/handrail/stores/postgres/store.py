@@ -127,6 +127,7 @@ class PostgresStore(ThreadedStore):
             self._check_refusal()
             db = database.get()
             groups = grouped([job.request for job in left], _MAX_GROUP)
+            # Otherwise a later group could overtake the request that cannot go this way.
             if all(group.is_together for group in groups):
                 self._in_one_trip(db, left, groups)
             if len(left) > 1:
@@ -148,6 +149,8 @@ class PostgresStore(ThreadedStore):
         jobs = {id(job.request): job for job in left}
         for group in groups:
             try:
+                # An answer that does not come leaves open whether it was committed. The job stays in `left` and fails; the
+                # claim id finds out.
                 outcomes = commit_group(db, group, self._clock())
             except Exception as error:
                 if loses_connection(error):
@@ -164,6 +167,7 @@ class PostgresStore(ThreadedStore):
 
     def _together(self, db: PostgresDatabase, left: list[Job]) -> None:
         """All in one transaction. If one fails nothing is done, and each is tried on its own."""
+        # Whoever asked has had the answer that nothing is known of it; it must not happen after that.
         left[:] = [job for job in left if not job.withdrawn]
         try:
             requests = [job.request for job in left]
@@ -197,6 +201,7 @@ class PostgresStore(ThreadedStore):
         waits = True
         while left:
             job = left[0]
+            # A deadlock is nobody's mistake: the server has undone the transaction, and it can be tried again as it was.
             for attempt in range(_ATTEMPTS):
                 if job.withdrawn:
                     break  # nobody waits for it any more
@@ -251,6 +256,7 @@ class PostgresStore(ThreadedStore):
         # Others may be at an upgrade, which takes its time.
         db.connection.execute("SET lock_timeout = 60000")
         db.connection.execute("SET statement_timeout = 60000")
+        # Servers start at the same time. One upgrades, the others wait and find the tables as they should be.
         db.connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
         try:
             migrate(db, self._address.database, self._clock(), on_postgres=True)

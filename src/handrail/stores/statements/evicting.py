@@ -83,6 +83,7 @@ def _calls(tx: Transaction, batch: _Batch) -> _Looked:
     while size < MAX_BATCH_BYTES and (row := rows.fetchone()) is not None:
         seen.append(row)
         size += row[-1]
+    # Before the table is changed that the cursor reads from.
     rows.close()
     doomed, bodies = [], []
     for _, key, finished_at, evicted, session_id, active, _ in seen:
@@ -91,6 +92,7 @@ def _calls(tx: Transaction, batch: _Batch) -> _Looked:
         elif finished_at < batch.bodies_before and not evicted:
             bodies.append(key)
     keys, sessions = _json(key for key, _ in doomed), _json(session_id for _, session_id in doomed)
+    # First: a session that has lost a call must never wake again, because it could run that call anew.
     tx.db.execute(f"UPDATE session SET pruned = 1 WHERE session_id {_LISTED}", (sessions,))
     tx.db.execute(f"DELETE FROM alias WHERE session_id {_LISTED} AND ledger_key {_LISTED}", (sessions, keys))
     tx.db.execute(f"DELETE FROM ledger WHERE key {_LISTED}", (keys,))
