@@ -61,7 +61,7 @@ def run(options: Namespace) -> int:
     config = upstream_config(options.name, values)
     text = with_servers(read_project_file(settings.project), {options.name: server_table(options.name, values)})
     lock = read_lock(settings.project)
-    found = review(config, None, ask_for_offer(settings, config, options.token_env))
+    found = review(config, None, ask_for_offer(settings.project, config, options.token_env))
     # The lock first: a server without pins stops the build, pins without a server are harmless.
     write_lock(settings.project, lock.taking({options.name: found.pinned}))
     write_project_file(settings.project, text)

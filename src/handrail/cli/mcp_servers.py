@@ -7,6 +7,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from handrail.authoring.mcp.imported import effects_of
@@ -61,7 +62,7 @@ def asked_for(settings: Settings, names: Sequence[str]) -> list[UpstreamConfig]:
     return found
 
 
-def ask_for_offer(settings: Settings, config: UpstreamConfig, token_env: str | None = None) -> UpstreamOffer:
+def ask_for_offer(project: Path, config: UpstreamConfig, token_env: str | None = None) -> UpstreamOffer:
     """Start the server, list its tools, stop it. A server that wants a person's token is given the one in this variable."""
     from handrail.app import SystemClock
     from handrail.mcp.gateway.http_transport import BearerToken
@@ -72,9 +73,7 @@ def ask_for_offer(settings: Settings, config: UpstreamConfig, token_env: str | N
         raise UsageError(f'The variable "{token_env}" is not set.')
     auth = BearerToken(token) if token else None
 
-    return asyncio.run(
-        offer_of(config, project=settings.project, environment=os.environ, clock=SystemClock(), auth=auth)
-    )
+    return asyncio.run(offer_of(config, project=project, environment=os.environ, clock=SystemClock(), auth=auth))
 
 
 def policy_line(config: UpstreamConfig, definition: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ def run(options: Namespace) -> int:
     for config in configs:
         try:
             pinned = lock.pins_of(config.name)
-            found = review(config, pinned, ask_for_offer(settings, config))
+            found = review(config, pinned, ask_for_offer(settings.project, config))
         except (ConfigError, ServiceError) as error:
             rows.append({"server": config.name, "ok": False, "trouble": str(error)})
             continue

@@ -41,7 +41,7 @@ def run(options: Namespace) -> int:
     found: dict[str, PinReview] = {}
     for config in configs:
         try:
-            offer = ask_for_offer(settings, config, options.token_env)
+            offer = ask_for_offer(settings.project, config, options.token_env)
         except ServiceError as error:  # the others are not its fault
             warn(f"{config.name}: {error} Its pins stay as they are.")
         else:

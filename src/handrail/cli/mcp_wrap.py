@@ -13,8 +13,10 @@ import hashlib
 import logging
 import os
 import re
+import shlex
 import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -40,6 +42,7 @@ HELP = "govern one server for any client, without a project"
 EXAMPLES = """examples:
   handrail mcp wrap -- npx -y @modelcontextprotocol/server-filesystem ./notes
   handrail mcp wrap --env GITHUB_TOKEN -- npx -y @modelcontextprotocol/server-github"""
+_ANOTHER_FOLDER = "name another --folder, or change the server in this folder's handrail.toml"
 _OLD_KEY_FILE = "console-key"
 """In which earlier versions kept a key that approves."""
 _STARTERS = ("npx", "uvx", "uv", "bunx", "pnpm", "node", "python", "deno", "docker", "pipx")
@@ -85,7 +88,6 @@ def run(options: Namespace) -> int:
     config = upstream_config(name, _values(options))
     project = _folder(options, name)
     settings = _settings(project, config)
-    _pin(settings, config)
     registry = fresh_registry(settings)
     return asyncio.run(_serve(settings, registry, options))
 
@@ -121,32 +123,72 @@ def _folder(options: Namespace, name: str) -> Path:
 
 
 def _settings(project: Path, config: UpstreamConfig) -> Settings:
-    """The settings of the folder, with this server and no other tools."""
-    from handrail.mcp.gateway.project_file import read_project_file, server_table, with_servers, write_project_file
+    """The settings of the folder, with this server and no other tools. A new server is kept only once it has answered: a command
+    that cannot be started must not stand in the way of the next one."""
+    from handrail.mcp.gateway.project_file import (
+        read_project_file,
+        server_table,
+        servers_in,
+        with_servers,
+        write_project_file,
+    )
 
     text = read_project_file(project)
-    if f"[mcp.servers.{config.name}]" not in text:
-        values = {
-            "command": list(config.command),
-            "env": list(config.env),
-            "annotations": config.annotations,
-            "cwd": config.cwd,
-            "prefix": config.prefix,
-        }
-        write_project_file(project, with_servers(text, {config.name: server_table(config.name, values)}))
+    kept = servers_in(text)
+    if config.name not in kept and kept:
+        raise UsageError(
+            f'The folder "{project}" wraps "{next(iter(kept))}", and this start is for "{config.name}"; {_ANOTHER_FOLDER}.'
+        )
+    if config.name in kept:
+        settings = load_settings(project, os.environ)
+        wrapped = settings.mcp_servers[config.name]
+        _check_same(project, wrapped, config)
+        if read_lock(project).pins_of(config.name) is None:
+            _pin(project, wrapped)
+        return settings
+    values = {
+        "command": list(config.command),
+        "env": list(config.env),
+        "annotations": config.annotations,
+        "cwd": config.cwd,
+        "prefix": config.prefix,
+    }
+    text = with_servers(text, {config.name: server_table(config.name, values)})
+    _pin(project, config)
+    write_project_file(project, text)
     return load_settings(project, os.environ)
 
 
-def _pin(settings: Settings, config: UpstreamConfig) -> None:
+def _check_same(project: Path, kept: UpstreamConfig, config: UpstreamConfig) -> None:
+    """The pins and the ledger of a folder are those of one command with one environment."""
+    was, now = _shown(kept.command), _shown(config.command)
+    if kept.command != config.command:
+        raise UsageError(
+            f'The folder "{project}" wraps "{config.name}" by the command `{was}`, and this start gives `{now}`; '
+            f"{_ANOTHER_FOLDER}."
+        )
+    if kept.env.keys() != config.env.keys():
+        raise UsageError(
+            f'The folder "{project}" gives "{config.name}" the variables {", ".join(kept.env)}, and this start gives '
+            f"{', '.join(config.env)}; {_ANOTHER_FOLDER}."
+        )
+
+
+def _shown(command: Sequence[str]) -> str:
+    """The command in a sentence, without its arguments if one of them looks like a secret: clients keep what is said here."""
+    from handrail.mcp.gateway.client_files import secrets_in
+
+    if any(secrets_in(command[1:])):
+        return f"{shlex.quote(command[0])} …"
+    return shlex.join(command)
+
+
+def _pin(project: Path, config: UpstreamConfig) -> None:
     from handrail.mcp.gateway.pinning import review
 
-    lock = read_lock(settings.project)
-    if lock.pins_of(config.name) is not None:
-        return
-    wanted = settings.mcp_servers[config.name]
-    made: PinnedServer = review(wanted, None, ask_for_offer(settings, wanted)).pinned
-    write_lock(settings.project, lock.taking({config.name: made}))
-    warn(f"handrail mcp wrap: {count(len(made.tools), 'tool')} of {config.name} pinned in {settings.project}.")
+    made: PinnedServer = review(config, None, ask_for_offer(project, config)).pinned
+    write_lock(project, read_lock(project).taking({config.name: made}))
+    warn(f"handrail mcp wrap: {count(len(made.tools), 'tool')} of {config.name} pinned in {project}.")
     for tool, reason in made.refused.items():
         warn(f"handrail mcp wrap: {tool} is refused: {reason}.")
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -293,6 +294,60 @@ def test_a_wrapped_server_ends_without_an_error_when_its_client_leaves(tmp_path:
     assert ended.returncode == 0, ended.stderr
     assert "console at http://127.0.0.1:" in ended.stderr
     assert "ERROR" not in ended.stderr
+
+
+def wrap(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A wrapped server whose client leaves at once."""
+    return subprocess.run(
+        [sys.executable, "-m", "handrail", "mcp", "wrap", "--folder", str(folder), *words],
+        cwd=folder.parent,
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_folder_that_wraps_a_server_refuses_another_command_name_or_environment(
+    tmp_path: Path, scripted: Scripted
+) -> None:
+    folder = tmp_path / "wrapped"
+    assert wrap(folder, "--name", "box", "--", *scripted.command).returncode == 0
+    before = state(folder)
+
+    other = wrap(folder, "--name", "box", "--", *scripted.command, "more")
+    assert other.returncode == 2
+    assert (
+        f"`{shlex.join(scripted.command)}`, and this start gives `{shlex.join([*scripted.command, 'more'])}`"
+        in other.stderr
+    )
+    assert "Traceback" not in other.stderr
+
+    named = wrap(folder, "--name", "chest", "--", *scripted.command)
+    assert named.returncode == 2
+    assert 'wraps "box", and this start is for "chest"' in named.stderr
+
+    given = wrap(folder, "--name", "box", "--env", "LANG", "--", *scripted.command)
+    assert given.returncode == 2
+    assert "the variables PATH, HOME, and this start gives PATH, HOME, LANG" in given.stderr
+
+    hidden = wrap(folder, "--name", "box", "--", "server", "--token", "hush")
+    assert "`server …`" in hidden.stderr
+    assert "hush" not in hidden.stderr
+
+    assert state(folder) == before
+    assert wrap(folder, "--name", "box", "--", *scripted.command).returncode == 0
+
+
+def test_a_command_that_does_not_start_leaves_the_folder_to_the_next_one(tmp_path: Path, scripted: Scripted) -> None:
+    folder = tmp_path / "wrapped"
+    failed = wrap(folder, "--", "no-such-command")
+    assert failed.returncode == 1
+    assert '"no-such-command" is not found' in failed.stderr
+    assert not state(folder)
+    started = wrap(folder, "--name", "box", "--", *scripted.command)
+    assert started.returncode == 0, started.stderr
 
 
 async def test_a_wrapped_server_is_governed_and_its_pins_hold_at_the_next_start(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,7 @@ def _values(name: str, content: Mapping[str, Any]) -> tuple[dict[str, Any], list
     command, args = content.get("command"), content.get("args") or []
     if not isinstance(command, str) or not isinstance(args, list) or not all(isinstance(one, str) for one in args):
         raise ValueError('it has neither a "command" nor a "url"')
-    for word in _secrets_in(args):
+    for word in secrets_in(args):
         raise ValueError(f'its argument {word} looks like a secret; pass it by "env", and add the server by hand')
     env = content.get("env") or {}
     if not isinstance(env, Mapping):
@@ -111,7 +111,7 @@ def _values(name: str, content: Mapping[str, Any]) -> tuple[dict[str, Any], list
     return values, variables
 
 
-def _secrets_in(args: list[str]) -> Iterator[str]:
+def secrets_in(args: Sequence[str]) -> Iterator[str]:
     """Arguments that a person would not want to find in a file that is committed, without what they hold."""
     for at, word in enumerate(args):
         flag, equals, value = word.partition("=")
