@@ -26,6 +26,16 @@ def current_settings() -> Settings:
     return load_settings(find_project(Path.cwd()), os.environ)
 
 
+def settings_of(folder: str) -> Settings:
+    """The settings of the project in a folder that an option names; `UsageError` if there is none."""
+    if not Path(folder).is_dir():
+        raise UsageError(f'--project must be a folder; "{folder}" is not one.')
+    settings = load_settings(find_project(Path(folder).absolute()), os.environ)
+    if not is_project(settings):
+        raise UsageError(f'There is no project in the folder "{folder}"; `handrail init "{folder}"` makes one.')
+    return settings
+
+
 def with_reference_tools(settings: Settings) -> Settings:
     """A folder without any tools is served those that come with Handrail."""
     named = settings.tools_modules or settings.tools_reference or settings.mcp_servers or settings.tools_path.is_dir()
@@ -56,14 +66,14 @@ def project_settings() -> Settings:
 
 
 @contextmanager
-def kept_or_scratch(settings: Settings, command: str) -> Iterator[Settings]:
+def kept_or_scratch(settings: Settings, command: str, meanwhile: str = "") -> Iterator[Settings]:
     """The settings as they are; but where nothing is a project yet, those of a folder that goes away with the command, so that
-    a first try leaves nothing behind."""
+    a first try leaves nothing behind. `meanwhile` says what the command does there."""
     if is_project(settings):
         yield settings
         return
     sys.stderr.write(
-        f"handrail {command}: there is no project in this folder, so nothing is kept; `handrail init` makes one.\n"
+        f"handrail {command}: there is no project in this folder, so {meanwhile}nothing is kept; `handrail init` makes one.\n"
     )
     with TemporaryDirectory(prefix="handrail-") as folder:
         yield replace(settings, project=Path(folder))
