@@ -525,18 +525,29 @@ def voice_policy(settings: Settings) -> VoicePolicy:
 
 
 def time_zone_of(settings: Settings, environment: Mapping[str, str]) -> str:
-    """The zone that the settings name, or this machine's; `ConfigError` if the settings name none that is known."""
+    """The zone that `[agent]` names, else the one that the services name, else this machine's; `ConfigError` if `[agent]` names
+    none that is known."""
     if settings.agent_time_zone:
         if not _is_zone(settings.agent_time_zone):
             raise ConfigError(
                 f'"time_zone" in [agent] is "{settings.agent_time_zone}"; name one such as "Europe/Zagreb" or "UTC".'
             )
         return settings.agent_time_zone
+    zones = set(service_time_zones(settings).values())
+    if len(zones) == 1:
+        return zones.pop()
     local = Path("/etc/localtime")
     # Python has no call for the name of the local zone, only for its present offset, which changes in spring and autumn.
     linked = str(local.resolve()).partition("zoneinfo/")[2] if local.is_symlink() else ""
     candidates = (environment.get("TZ", "").lstrip(":"), linked, _named_in(Path("/etc/timezone")))
     return next((name for name in candidates if name and _is_zone(name)), "UTC")
+
+
+def service_time_zones(settings: Settings) -> Mapping[str, str]:
+    """The `time_zone` of each service that sets one: what people say to a tool of it is meant on that clock."""
+    named = {name: service.settings.get("time_zone") for name, service in settings.services.items()}
+    # A zone that nobody knows is for the service itself to refuse.
+    return {name: str(zone) for name, zone in named.items() if isinstance(zone, str) and _is_zone(zone)}
 
 
 def _named_in(path: Path) -> str:

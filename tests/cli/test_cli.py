@@ -545,6 +545,17 @@ def test_doctor_names_a_time_zone_that_is_none(built, handrail, monkeypatch):
     assert '"Mars/X"' in message
 
 
+def test_doctor_names_both_zones_where_conversations_go_by_another_than_a_service(built, handrail, monkeypatch):
+    monkeypatch.setenv("HANDRAIL_SERVICES_CALENDAR_TIME_ZONE", "Asia/Kathmandu")
+    assert doctored(handrail, "time zone") == (True, "Asia/Kathmandu")
+    monkeypatch.setenv("HANDRAIL_AGENT_TIME_ZONE", "Europe/Zagreb")
+
+    ok, message = doctored(handrail, "time zone")
+
+    assert ok
+    assert message.startswith('Europe/Zagreb for conversations, but [services.calendar] has "Asia/Kathmandu"')
+
+
 @pytest.mark.parametrize(
     ("section", "model", "check"), [("AGENT", "openai:x", "model"), ("VOICE", "openai-realtime:x", "voice")]
 )

@@ -80,3 +80,23 @@ def test_wrong_settings_are_named(built, handrail, line, message):
     said = handrail("prompt")
     assert said.code == 2
     assert message in said.err
+
+
+@pytest.mark.parametrize(
+    ("lines", "zone"),
+    [
+        ('[services.calendar]\ntime_zone = "Asia/Kathmandu"\n', "Asia/Kathmandu"),
+        ('[services.calendar]\ntime_zone = "Asia/Kathmandu"\n[agent]\ntime_zone = "Asia/Tokyo"\n', "Asia/Tokyo"),
+        (
+            '[services.calendar]\ntime_zone = "Asia/Kathmandu"\n[services.shop]\ntime_zone = "Asia/Tokyo"\n',
+            None,
+        ),
+    ],
+    ids=["of the service", "of the agent", "of services that differ"],
+)
+def test_a_conversation_goes_by_the_zone_of_the_services_unless_the_agent_names_one(built, handrail, lines, zone):
+    with (built / "handrail.toml").open("a", encoding="utf-8") as file:
+        file.write(f"\n{lines}")
+    said = handrail("prompt")
+    assert said.code == 0, said.err
+    assert [one for one in ("Asia/Kathmandu", "Asia/Tokyo") if one in said.out] == ([zone] if zone else [])

@@ -26,6 +26,7 @@ from handrail.app import (
     open_token_checker,
     own_capabilities,
     service_factory,
+    service_time_zones,
     store_url,
     time_zone_of,
 )
@@ -146,10 +147,20 @@ def _extras() -> Check:
 
 
 def _zone(settings: Settings) -> Check:
+    """A difference may be meant, so it is reported without a failure."""
     try:
-        return Check("time zone", True, time_zone_of(settings, os.environ))
+        zone = time_zone_of(settings, os.environ)
     except HandrailError as error:
         return Check("time zone", False, str(error))
+    others = [
+        f'[services.{name}] has "{other}"' for name, other in service_time_zones(settings).items() if other != zone
+    ]
+    differ = (
+        f" for conversations, but {' and '.join(others)}: a time that a person names is meant in the first"
+        if others
+        else ""
+    )
+    return Check("time zone", True, zone + differ)
 
 
 def _models(settings: Settings) -> Iterator[Check]:
