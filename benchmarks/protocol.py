@@ -160,6 +160,8 @@ def _over_http(port: int, kind: str, key: str = "") -> Iterator[Ask]:
             elif header.lower() == b"mcp-session-id":
                 session = value.strip().decode()
         content = stream.read(length) if length is not None else _chunks(stream)
+        if b"data: " in content[:200]:  # of an event stream, what its last event says
+            content = content.rpartition(b"data: ")[2].strip()
         return status, json.loads(content) if content else {}
 
     try:
@@ -173,14 +175,13 @@ def _over_http(port: int, kind: str, key: str = "") -> Iterator[Ask]:
 
 
 def _chunks(stream: Any) -> bytes:
-    """A body in chunks; of an event stream, what its last event says."""
+    """A body in chunks."""
     parts = []
     while size := int(stream.readline(), 16):
         parts.append(stream.read(size))
         stream.readline()
     stream.readline()
-    body = b"".join(parts)
-    return body.rpartition(b"data: ")[2].strip() if b"data: " in body[:200] else body
+    return b"".join(parts)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import NotificationParams
 from starlette.types import Message, Receive, Scope, Send
 
 from handrail.contract.keys import Key
@@ -25,6 +26,7 @@ from handrail.mcp.server.live_calls import RequestContext
 from handrail.mcp.server.options import McpOptions, Principal
 from handrail.mcp.server.plain_calls import PlainCalls
 from handrail.mcp.server.protocol import McpEndpoint
+from handrail.mcp.server.session_calls import SESSION, SessionCalls
 from handrail.mcp.server.tool_calls import McpToolCalls
 from handrail.runtime.core import RuntimeCore
 
@@ -52,6 +54,8 @@ class McpHttp:
         self._server.create_initialization_options = lambda *_, **__: opening  # type: ignore[method-assign]
         self._manager = StreamableHTTPSessionManager(self._server, max_request_body_size=max_body_bytes)
         self._plain = PlainCalls(self._endpoint.tool, self._endpoint.call_tool, self._server.server_info_stamp)
+        self._sessions = SessionCalls(self._endpoint.tool, self._endpoint.call_tool)
+        self._server.add_notification_handler("notifications/initialized", NotificationParams, self._opened)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
@@ -71,16 +75,37 @@ class McpHttp:
 
         if scope["method"] == "POST":
             first = await receive()
-            plain = self._plain.read(scope, first.get("body", b"")) if not first.get("more_body", False) else None
-            if plain is not None:
-                with _cancelled_when_gone(scope, receive):
-                    await self._plain.answer(plain, watched)
+            if not first.get("more_body", False) and await self._answered(
+                scope, first.get("body", b""), receive, watched
+            ):
                 return
             receive = _from_first(first, receive)
+        elif scope["method"] == "DELETE":
+            self._sessions.ended(dict(scope["headers"]).get(SESSION, b""))
         # The SDK lets a session be used by the credential alone that opened it.
         token = AccessToken(token="", client_id=who.client, scopes=[], subject=who.user)  # never looked at
         scope["user"] = AuthenticatedUser(token)
         await self._manager.handle_request(scope, receive, watched)
+
+    async def _answered(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> bool:
+        """Answer a plain call; whether it is one."""
+        plain = self._plain.read(scope, body)
+        if plain is not None:
+            with _cancelled_when_gone(scope, receive):
+                await self._plain.answer(plain, send)
+            return True
+        call = self._sessions.read(scope, scope[_PRINCIPAL], body)
+        if call is not None:
+            # A client of this era that goes away has cancelled nothing.
+            await self._sessions.answer(call, send)
+            return True
+        self._sessions.cancel(scope, scope[_PRINCIPAL], body)
+        return False
+
+    async def _opened(self, ctx: RequestContext, params: NotificationParams) -> None:
+        await self._endpoint.connected(ctx, params)
+        scope = _scope(ctx)
+        self._sessions.opened(dict(scope["headers"]).get(SESSION, b""), scope[_PRINCIPAL], ctx.session)
 
     def _who(self, scope: Scope) -> Principal:
         key: Key = scope["state"]["key"]

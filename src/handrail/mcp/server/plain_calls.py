@@ -46,8 +46,8 @@ _VERSIONS = frozenset(MODERN_PROTOCOL_VERSIONS)
 _REQUEST = {"jsonrpc", "id", "method", "params"}
 _PARAMS = {"name", "arguments", "_meta"}
 _ABOUT_CLIENT = {PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY}
-_PROGRESS_TOKEN = "progressToken"
-_META = frozenset({*_ABOUT_CLIENT, TURN, _PROGRESS_TOKEN, *TRACE_CONTEXT})
+PROGRESS_TOKEN = "progressToken"
+_META = frozenset({*_ABOUT_CLIENT, TURN, PROGRESS_TOKEN, *TRACE_CONTEXT})
 _EVENT_HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -63,10 +63,10 @@ class ProgressEvents:
     It has the part of the SDK's `DispatchContext` that a session reports progress by.
     """
 
-    def __init__(self, token: str | int) -> None:
-        self._token = orjson.Fragment(
-            orjson.dumps(token)
-        )  # `TypeError` for a number or text that only the SDK's writer knows
+    def __init__(self, token: str | int, session_id: bytes | None = None) -> None:
+        # `TypeError` for a number or text that only the SDK's writer knows.
+        self._token = orjson.Fragment(orjson.dumps(token))
+        self._headers = event_headers(session_id)
         self._send: Send | None = None
         self.has_begun = False
 
@@ -75,14 +75,14 @@ class ProgressEvents:
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Called by the session."""
-        params: dict[str, Any] = {_PROGRESS_TOKEN: self._token, "progress": progress}
+        params: dict[str, Any] = {PROGRESS_TOKEN: self._token, "progress": progress}
         params |= {name: value for name, value in (("total", total), ("message", message)) if value is not None}
         assert self._send is not None
         if not self.has_begun:
             self.has_begun = True
-            await self._send({"type": "http.response.start", "status": 200, "headers": _EVENT_HEADERS})
+            await self._send({"type": "http.response.start", "status": 200, "headers": self._headers})
         body = orjson.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
-        await self._send({"type": "http.response.body", "body": _event(body), "more_body": True})
+        await self._send({"type": "http.response.body", "body": as_event(body), "more_body": True})
 
 
 class PlainCall(NamedTuple):
@@ -130,12 +130,7 @@ class PlainCalls:
             connection = self._client(headers[b"mcp-protocol-version"].decode("latin-1"), params)
             if connection is None or params["name"] != headers[b"mcp-name"].decode("latin-1"):
                 return None
-            events = None
-            if _PROGRESS_TOKEN in params["_meta"]:
-                token = params["_meta"][_PROGRESS_TOKEN]
-                if type(token) not in (int, str):
-                    return None
-                events = ProgressEvents(token)
+            events = progress_events(params["_meta"])
             session = ServerSession(events or connection.outbound, connection)  # type: ignore[arg-type]
             ctx: RequestContext = RequestContext(
                 session=session,
@@ -156,7 +151,7 @@ class PlainCalls:
         if headers.get(b"mcp-method") != b"tools/call" or b"mcp-protocol-version" not in headers:
             return False
         kind = headers.get(b"content-type", b"").decode("latin-1").lower()
-        if not (kind.startswith("application/json") and _takes_answers(headers.get(b"accept", b"").decode("latin-1"))):
+        if not (kind.startswith("application/json") and takes_answers(headers.get(b"accept", b"").decode("latin-1"))):
             return False
         name = headers.get(b"mcp-name", b"").decode("latin-1")
         tool = self._find(name)
@@ -164,7 +159,7 @@ class PlainCalls:
             return False
         known = self._soon.get(name)
         if known is None or known[0] is not tool:
-            known = self._soon[name] = (tool, _is_soon(tool))
+            known = self._soon[name] = (tool, is_soon(tool))
         return known[1]
 
     def _client(self, version: str, params: Mapping[str, Any]) -> Connection | None:
@@ -192,24 +187,43 @@ class PlainCalls:
             if "resultType" in result:  # the call has not ended: it asks its client for something
                 result = serialize_server_result(CALL, call.ctx.protocol_version, result)
             told: dict[str, Any] = {"result": {"resultType": "complete", **result, "_meta": self._stamp}}
-        except Exception as error:  # noqa: BLE001  # as the SDK does: what went wrong is for the log, not for the client
-            if isinstance(error, MCPError):
-                data = error.error
-            else:
-                _LOG.exception("A call of %s could not be answered", call.name)
-                data = ErrorData(code=INTERNAL_ERROR, message="Internal server error")
+        except Exception as error:  # noqa: BLE001  # the client gets it, as an error of the protocol
+            data = error_data(error, call.name)
             status = ERROR_CODE_HTTP_STATUS.get(data.code, 200)
             told = {"error": data.model_dump(by_alias=True, mode="json", exclude_none=True)}
         body = orjson.dumps({"jsonrpc": "2.0", "id": orjson.Fragment(call.request_id), **told})
         if call.events is not None and call.events.has_begun:
-            await send({"type": "http.response.body", "body": _event(body)})
+            await send({"type": "http.response.body", "body": as_event(body)})
             return
         headers = [(b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
 
-def _event(body: bytes) -> bytes:
+def event_headers(session_id: bytes | None) -> list[tuple[bytes, bytes]]:
+    """Those of an answer that is a stream of events, in a session of the handshake era or outside of one."""
+    return _EVENT_HEADERS if session_id is None else [*_EVENT_HEADERS, (b"mcp-session-id", session_id)]
+
+
+def progress_events(meta: Mapping[str, Any], session_id: bytes | None = None) -> ProgressEvents | None:
+    """Where the progress of a call is sent; None where nobody asked for it, `TypeError` for a token that is none."""
+    if PROGRESS_TOKEN not in meta:
+        return None
+    if type(meta[PROGRESS_TOKEN]) not in (int, str):
+        raise TypeError("A progress token is text or a whole number.")
+    return ProgressEvents(meta[PROGRESS_TOKEN], session_id)
+
+
+def error_data(error: Exception, name: str) -> ErrorData:
+    """An error as the client of its call gets it, as from the SDK: what went wrong is for the log."""
+    if isinstance(error, MCPError):
+        return error.error
+    _LOG.error("A call of %s could not be answered", name, exc_info=error)
+    return ErrorData(code=INTERNAL_ERROR, message="Internal server error")
+
+
+def as_event(body: bytes) -> bytes:
+    """An event of an answer's stream."""
     # In ASCII, as the SDK writes it: there are readers of events for whom more characters end a line than do.
     data = json.dumps(orjson.loads(body), separators=(",", ":"))
     return f"event: message\r\ndata: {data}\r\n\r\n".encode()
@@ -231,7 +245,7 @@ def _connection(version: str, params: Mapping[str, Any]) -> Connection | None:
 
 
 @lru_cache(maxsize=256)
-def _takes_answers(accept: str) -> bool:
+def takes_answers(accept: str) -> bool:
     """Whether a client takes both forms of an answer, as the SDK wants it."""
     kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     return "*/*" in kinds or not (
@@ -239,7 +253,7 @@ def _takes_answers(accept: str) -> bool:
     )
 
 
-def _is_soon(tool: ToolDefinition) -> bool:
+def is_soon(tool: ToolDefinition) -> bool:
     if "client" in tool.capabilities or tool.latency_budget_ms > _SOON_MS:
         return False
     # An argument may have to be in a header as well.

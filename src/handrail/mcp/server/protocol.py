@@ -127,7 +127,7 @@ class McpEndpoint:
         server.add_request_handler("tasks/get", TaskParams, self._get_task)
         server.add_request_handler("tasks/update", TaskUpdateParams, self._update_task)
         server.add_request_handler("tasks/cancel", TaskParams, self._cancel_task)
-        server.add_notification_handler("notifications/initialized", NotificationParams, self._connected)
+        server.add_notification_handler("notifications/initialized", NotificationParams, self.connected)
         server.extensions[TASKS] = {}
         server.middleware.clear()  # the SDK's own spans: a call has its span in the runtime
         return server
@@ -299,7 +299,8 @@ class McpEndpoint:
 
     # What changes
 
-    async def _connected(self, ctx: RequestContext, params: NotificationParams) -> None:
+    async def connected(self, ctx: RequestContext, params: NotificationParams) -> None:
+        """A client of the handshake era has opened its session."""
         self._connections[id(ctx.session)] = ctx.session
         if len(self._connections) > _MAX_CONNECTIONS:
             del self._connections[next(iter(self._connections))]
