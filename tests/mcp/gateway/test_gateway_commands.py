@@ -141,6 +141,87 @@ def test_a_clients_file_is_taken_over_and_no_secret_is_copied(project: Path, han
     assert said.out.count("is left out") == 5
 
 
+CURSOR = {
+    "mcpServers": {
+        "git": {"command": "uvx", "args": ["mcp-server-git"], "env": {"GIT_TOKEN": "${env:GIT_TOKEN}"}},
+        "docs": {"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${env:DOCS_TOKEN}"}},
+    }
+}
+SETTINGS = """{
+  "editor.fontSize": 13, // of the editor
+  "mcp": {
+    "inputs": [{"id": "key", "type": "promptString", "password": true}],
+    "servers": {
+      "git": {"type": "stdio", "command": "uvx", "args": ["mcp-server-git"], "env": {"GIT_TOKEN": "${input:key}"}},
+      "docs": {"type": "http", "url": "https://example.org/mcp", "headers": {"Authorization": "Bearer ${input:key}"}},
+    },
+  },
+}"""
+WINDSURF = {
+    "mcpServers": {
+        "git": {"command": "uvx", "args": ["mcp-server-git"], "env": {"GIT_TOKEN": "verysecret"}},
+        "docs": {"serverUrl": "https://example.org/mcp", "headers": {"Authorization": "Bearer verysecret"}},
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (".cursor/mcp.json", json.dumps(CURSOR)),
+        (".vscode/settings.json", SETTINGS),
+        ("mcp_config.json", json.dumps(WINDSURF)),
+    ],
+    ids=["Cursor", "VS Code", "Windsurf"],
+)
+def test_the_same_servers_are_taken_over_from_each_clients_file(
+    project: Path,
+    handrail: Any,  # noqa: F811
+    name: str,
+    content: str,
+) -> None:
+    file = project / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(content, encoding="utf-8")
+    said = handrail("mcp", "import", name)
+    assert said.code == 0, said.err
+    text = (project / "handrail.toml").read_text(encoding="utf-8")
+    servers = tomllib.loads(text)["mcp"]["servers"]
+    assert servers["git"] == {"command": ["uvx", "mcp-server-git"], "env": ["PATH", "HOME", "GIT_TOKEN"]}
+    assert servers["docs"] == {"url": "https://example.org/mcp", "headers": {"Authorization": "DOCS_AUTHORIZATION"}}
+    assert "$" not in text
+    assert "verysecret" not in text + said.out
+    assert "GIT_TOKEN" in said.out
+
+
+@pytest.mark.parametrize(
+    ("server", "place"),
+    [
+        ({"command": "${workspaceFolder}/server"}, '"command"'),
+        ({"command": "npx", "args": ["-y", "server", "${workspaceFolder}"]}, "argument number 3"),
+        ({"command": "npx", "args": ["--root=${userHome}/notes"]}, "argument number 1"),
+        ({"command": "npx", "args": ["server"], "cwd": "${workspaceFolder:notes}"}, '"cwd"'),
+        ({"url": "https://${config:host}/mcp"}, '"url"'),
+        ({"serverUrl": "https://example.org/${input:tenant}/mcp"}, '"url"'),
+        ({"command": "npx", "args": ["${NOTES_FOLDER:-/home/me}"]}, "argument number 1"),
+    ],
+)
+def test_a_server_with_a_place_that_only_its_client_fills_in_is_left_out_in_a_sentence(
+    project: Path,
+    handrail: Any,  # noqa: F811
+    server: dict[str, Any],
+    place: str,
+) -> None:
+    servers = {"notes": server, "time": {"command": "uvx", "args": ["mcp-server-time"]}}
+    (project / "mcp.json").write_text(json.dumps({"servers": servers}), encoding="utf-8")
+    said = handrail("mcp", "import", "mcp.json")
+    assert said.code == 0, said.err
+    (line,) = [line for line in said.out.splitlines() if "notes is left out" in line]
+    assert f"its {place} has " in line
+    assert "only its client fills in" in line
+    assert set(tomllib.loads((project / "handrail.toml").read_text(encoding="utf-8"))["mcp"]["servers"]) == {"time"}
+
+
 def test_a_file_that_has_grown_is_imported_again_for_its_new_servers(project: Path, handrail: Any) -> None:  # noqa: F811
     file = project / "mcp.json"
     servers = {"time": {"command": "uvx", "args": ["mcp-server-time"]}}

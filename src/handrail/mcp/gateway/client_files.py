@@ -21,6 +21,7 @@ _KEYS = ("mcpServers", "servers", "context_servers")
 """Where clients keep their servers: most of them, VS Code, Zed. VS Code's settings have `mcp` around it."""
 _LAST_COMMA = re.compile(r",\s*+[}\]]")
 _INPUT = re.compile(r"\$\{(?:input|env):([^}]+)\}")
+_PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
 _SECRET_ARGUMENT = re.compile(r"(?:key|token|secret|password|passwd|auth|credential)", re.IGNORECASE)
 _LONG_RANDOM = re.compile(r"(?=[A-Za-z0-9_\-]*\d)(?=[A-Za-z0-9_\-]*[A-Za-z])[A-Za-z0-9_\-]{24,}")
 
@@ -86,7 +87,7 @@ def _values(name: str, content: Mapping[str, Any]) -> tuple[dict[str, Any], list
         url = content.get("url") or content["serverUrl"]
         if content.get("type") == "sse":
             raise ValueError("it speaks the older transport over server-sent events, which is not supported")
-        values: dict[str, Any] = {"url": _without_query_secrets(str(url))}
+        values: dict[str, Any] = {"url": _without_query_secrets(_filled_in('"url"', str(url)))}
         headers = content.get("headers") or {}
         if isinstance(headers, Mapping) and headers:
             values["headers"] = {}
@@ -100,6 +101,9 @@ def _values(name: str, content: Mapping[str, Any]) -> tuple[dict[str, Any], list
         raise ValueError('it has neither a "command" nor a "url"')
     for word in secrets_in(args):
         raise ValueError(f'its argument {word} looks like a secret; pass it by "env", and add the server by hand')
+    _filled_in('"command"', command)
+    for at, word in enumerate(args, 1):
+        _filled_in(f"argument number {at}", word)
     env = content.get("env") or {}
     if not isinstance(env, Mapping):
         raise ValueError('its "env" is no object')
@@ -107,7 +111,7 @@ def _values(name: str, content: Mapping[str, Any]) -> tuple[dict[str, Any], list
     variables += [one for one in names if one not in ("PATH", "HOME")]
     values = {"command": [command, *args], "env": list(dict.fromkeys(["PATH", "HOME", *names]))}
     if isinstance(content.get("cwd"), str):
-        values["cwd"] = content["cwd"]
+        values["cwd"] = _filled_in('"cwd"', content["cwd"])
     return values, variables
 
 
@@ -122,6 +126,16 @@ def secrets_in(args: Sequence[str]) -> Iterator[str]:
             yield f'after "{before}"'
         elif _INPUT.search(word) or _LONG_RANDOM.fullmatch(word):
             yield f"number {at + 1}"
+
+
+def _filled_in(place: str, text: str) -> str:
+    """The text as it is; `ValueError` for one with a variable of its client's, which would be taken for itself here."""
+    found = _PLACEHOLDER.search(text)
+    if found is not None:
+        raise ValueError(
+            f'its {place} has "{found[0][:80]}", which only its client fills in; write the value in its place, and import it again'
+        )
+    return text
 
 
 def _without_query_secrets(url: str) -> str:
