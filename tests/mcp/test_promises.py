@@ -345,6 +345,23 @@ async def test_values_are_completed_for_tools_that_there_are_for_this_user_only(
         assert found == [[], ["merge the two teams", "move house"]]
 
 
+async def test_guides_are_resources_for_those_who_may_use_their_tools(tmp_path):
+    tools = {"look": (reading(), FOUND), "decide": (reading(availability={"condition": 'user.id == "bob"'}), FOUND)}
+    async with in_process(tmp_path, tools=tools, mcp=McpOptions()) as server:
+        for key, mine in ((USER, {"look"}), (OTHER, {"look", "decide"})):
+            listed = (await server.ask_mcp("resources/list", "", key))["result"]["resources"]
+            assert {one["uri"] for one in listed} == {f"handrail://guide/{name}" for name in mine}
+            for name in tools:
+                uri = f"handrail://guide/{name}"
+                answer = await server.ask_mcp("resources/read", uri, key, uri=uri)
+                if name not in mine:
+                    assert answer["error"]["code"] == -32602
+                    continue
+                (content,) = answer["result"]["contents"]
+                assert (content["uri"], content["mimeType"]) == (uri, "text/markdown")
+                assert content["text"] == server.runtime.registry.documentation(name)
+
+
 async def test_answers_that_cannot_be_kept_are_refused_in_words(tmp_path):
     async with in_process(tmp_path, tools=PAY, mcp=McpOptions()) as server:
         answers = {"confirmation": {"action": "accept", "content": {"number": 2**70}}}

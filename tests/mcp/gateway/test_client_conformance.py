@@ -8,20 +8,12 @@ from pathlib import Path
 
 import pytest
 from scripts.node_packages import is_there, node
-from tests.mcp.test_conformance import SUITE
+from tests.mcp.test_conformance import SUITE, required
 
 CLIENT = Path(__file__).with_name("conformance_client.py")
-REQUIRED = SUITE.parent.parent / "requirements" / "2026-07-28.yaml"
 pytestmark = pytest.mark.skipif(
     not is_there() and os.environ.get("CI") != "true", reason="the suite is not here; `make node` brings it"
 )
-
-
-def required() -> list[str]:
-    """The scored client scenarios of the revision."""
-    section = re.search(r"^client:\n((?:  - .+\n)+)", REQUIRED.read_text(encoding="utf-8"), re.M)
-    assert section is not None
-    return [line.removeprefix("  - ") for line in section[1].splitlines()]
 
 
 def passes(scenario: str, folder: Path) -> bool:
@@ -51,7 +43,7 @@ def test_the_client_of_the_gateway_passes_a_scenario(tmp_path: Path, scenario: s
 
 @pytest.mark.long
 def test_every_required_scenario_passes(tmp_path: Path) -> None:
-    scenarios = required()
+    scenarios = required("2026-07-28", "client")
     assert len(scenarios) == 32
     failed = [one for one in scenarios if not passes(one, tmp_path) and not passes(one, tmp_path)]
     assert failed == []

@@ -272,26 +272,31 @@ async def contained(
         assert len(honest.calls()) == 2
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        {"list": "endless"},
-        {"list": "endless tools"},
-        {"list": "never"},
-        {"list": "error"},
-        {"list": "not a list"},
-        {"list": "null"},
-        {"list": "exit"},
-        {"start": "exit"},
-        {"start": "never"},
-        {"version": "1999-01-01"},
-        {"version": 7},
-        {"tools": [{**LOOK, "inputSchema": {"type": "string"}}]},
-        {"tools": [{**LOOK, "inputSchema": {"properties": {}}}]},
-        {"tools": [{**LOOK, "name": None}]},
-    ],
-    ids=str,
-)
+UNLISTED: list[dict[str, Any]] = [
+    {"list": "endless"},
+    {"list": "endless tools"},
+    {"list": "never"},
+    {"list": "error"},
+    {"list": "not a list"},
+    {"list": "null"},
+    {"list": "exit"},
+    {"start": "exit"},
+    {"start": "never"},
+    {"version": "1999-01-01"},
+    {"version": 7},
+    {"tools": [{**LOOK, "inputSchema": {"type": "string"}}]},
+    {"tools": [{**LOOK, "inputSchema": {"properties": {}}}]},
+    {"tools": [{**LOOK, "name": None}]},
+]
+
+
+def test_at_least_sixty_hostile_behaviours_are_tried_and_no_two_are_the_same() -> None:
+    behaviours = [script for script, _ in (*BEHAVIOURS.values(), *PLAIN_BEHAVIOURS.values())]
+    tried = [*map(repr, (*HOSTILE_DEFINITIONS.values(), *STRANGE_NAMES, *ALIKE, *behaviours, *UNLISTED))]
+    assert len(set(tried)) == len(tried) >= 60
+
+
+@pytest.mark.parametrize("script", UNLISTED, ids=str)
 async def test_a_server_that_cannot_be_listed_offers_nothing_and_keeps_nobody_waiting(
     tmp_path: Path, scripts: Any, script: dict[str, Any]
 ) -> None:

@@ -128,6 +128,26 @@ async def test_a_form_that_cannot_be_shown_as_it_is_is_declined(fields: dict[str
     assert client.shown == []
 
 
+async def test_an_address_that_a_person_shall_open_is_shown_to_nobody(tmp_path: Path, scripted: Scripted) -> None:
+    shown: list[Any] = []
+
+    async def person(context: Any, params: Any) -> types.ElicitResult:
+        shown.append(params)
+        return types.ElicitResult(action="accept")
+
+    address = {"mode": "url", "message": "Sign in.", "url": "https://evil.example/login", "elicitationId": "1"}
+    scripted.says(call="ask", method="elicitation/create", params=address)
+    async with governed(tmp_path, {"box": free(scripted)}) as box:
+        endpoint = McpEndpoint(box.runtime, McpOptions(), OneUser())
+        for mode in ("auto", "legacy"):
+            async with Client(endpoint.server(version="1"), mode=mode, elicitation_callback=person) as client:
+                done = await client.call_tool("box_look", {"text": mode})
+            assert done.structured_content is not None
+            assert "evil.example" not in json.dumps(done.structured_content)
+    assert scripted.effects.count('asked {"action": "decline"}') == 2
+    assert shown == []
+
+
 async def test_a_question_after_a_call_was_given_up_is_put_to_nobody(tmp_path: Path, scripted: Scripted) -> None:
     asked: list[str] = []
 

@@ -133,7 +133,7 @@ def _filled_in(place: str, text: str) -> str:
     found = _PLACEHOLDER.search(text)
     if found is not None:
         raise ValueError(
-            f'its {place} has "{found[0][:80]}", which only its client fills in; write the value in its place, and import it again'
+            f'its {place} has "{found[0][:80]}", which only its client fills in; write the value there, and import it again'
         )
     return text
 
