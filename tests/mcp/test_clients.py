@@ -6,9 +6,11 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx2
@@ -18,6 +20,8 @@ from tests.mcp.conftest import Notes
 from tests.mcp.served_project import KEY, Served, effects, project
 
 Call = Callable[[str, dict[str, Any]], Awaitable[str]]
+_PACKAGE = FOLDER / "node_modules" / "@modelcontextprotocol" / "inspector"
+INSPECTOR = _PACKAGE / "clients" / "launcher" / "build" / "index.js"
 
 
 @pytest.fixture
@@ -113,14 +117,26 @@ print(json.dumps(asyncio.run(main(*sys.argv[1:]))))
 """
 
 
+def sdk_1() -> Path:
+    """Where version 1 of the SDK lies: fetched once, by its hashes, and in its place when all of it is there."""
+    lock = Path(__file__).with_name("mcp_1.txt")
+    folder = FOLDER.parent / f"mcp-{sha256(lock.read_bytes()).hexdigest()[:12]}"
+    if not folder.is_dir():
+        FOLDER.parent.mkdir(exist_ok=True)
+        with TemporaryDirectory(dir=FOLDER.parent) as aside:
+            made = Path(aside) / "made"
+            words = ["--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--target", str(made)]
+            pip = [sys.executable, "-m", "pip", "install", *words, "-r", str(lock)]
+            subprocess.run(pip, capture_output=True, check=True, timeout=300)
+            with suppress(OSError):  # another run was first
+                made.rename(folder)
+    return folder
+
+
 @asynccontextmanager
 async def langchain(server: Served) -> AsyncIterator[tuple[list[str], Call]]:
-    """LangChain's adapter does not work with version 2 of the SDK, so it has an environment of its own."""
-    folder = FOLDER.parent / "langchain"
-    if not (folder / "langchain_mcp_adapters").is_dir():
-        wanted = ["langchain-mcp-adapters==0.3.1", "mcp<2"]
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), *wanted]
-        subprocess.run(pip, capture_output=True, check=True, timeout=300)
+    """LangChain's adapter does not work with version 2 of the SDK, so it finds version 1 before it."""
+    folder = sdk_1()
 
     def run(name: str = "", args: str = "{}") -> Any:
         made = subprocess.run(
@@ -140,14 +156,11 @@ async def langchain(server: Served) -> AsyncIterator[tuple[list[str], Call]]:
 async def inspector(server: Served) -> AsyncIterator[tuple[list[str], Call]]:
     if not is_there() and os.environ.get("CI") != "true":
         pytest.skip("the inspector is not here; `make node` brings it")
-    cli = (
-        FOLDER / "node_modules" / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
-    )
 
     def run(*words: str) -> dict[str, Any]:
         header = ["--header", f"Authorization: Bearer {server.key}"]
         made = subprocess.run(
-            [node(), str(cli), "--cli", server.mcp, "--transport", "http", *header, *words],
+            [node(), str(INSPECTOR), "--cli", server.mcp, "--transport", "http", *header, *words],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert made.stdout, made.stderr
@@ -209,8 +222,26 @@ async def pydantic_ai_over_pipes(folder: str) -> tuple[list[str], str]:
         return [tool.name for tool in await client.list_tools()], json.dumps(answer)
 
 
+async def inspector_over_pipes(folder: str) -> tuple[list[str], str]:
+    def run(*words: str) -> dict[str, Any]:
+        made = subprocess.run(
+            [node(), str(INSPECTOR), "--cli", sys.executable, *MCP, "--method", *words],
+            cwd=folder, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert made.stdout, made.stderr
+        return json.loads(made.stdout)  # type: ignore[no-any-return]
+
+    if not is_there() and os.environ.get("CI") != "true":
+        pytest.skip("the inspector is not here; `make node` brings it")
+    answer = run("tools/call", "--tool-name", "echo", "--tool-arg", "text=hello")
+    return [tool["name"] for tool in run("tools/list")["tools"]], str(answer["content"][-1]["text"])
+
+
+PIPED = [fastmcp_over_pipes, openai_agents_over_pipes, pydantic_ai_over_pipes, inspector_over_pipes]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("client", [fastmcp_over_pipes, openai_agents_over_pipes, pydantic_ai_over_pipes])
+@pytest.mark.parametrize("client", PIPED)
 async def test_a_client_starts_the_server_itself(tmp_path: Path, client: Any) -> None:
     names, answer = await client(str(project(tmp_path)))
     assert {"echo", "pay", "send_note"} <= set(names)
