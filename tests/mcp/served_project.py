@@ -33,6 +33,7 @@ sys.exit(main(sys.argv[1:]))
 
 TOOLS = '''
 import asyncio
+import base64
 import os
 from handrail import tool
 
@@ -80,6 +81,16 @@ def echo(text: str) -> str:
         text: Which.
     """
     return text
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
+
+@tool(category="utility", side_effects="none", capabilities=["client"])
+async def draw(ctx) -> list[str]:
+    """Draw a dot, and say what the client can be asked."""
+    ctx.client.progress(1, 2, "half drawn")
+    await asyncio.sleep(0.2)
+    ctx.client.image(base64.b64decode(PNG), "image/png")
+    return sorted(ctx.client.can)
 
 @tool(category="action", side_effects="writes", idempotent=False, requires_confirmation=True, preview="Pay {amount} euros")
 def pay(amount: int) -> str:
