@@ -65,11 +65,11 @@ def test_guides_that_do_not_fit_are_read_through_the_tool():
     with reference("get_tool_guide", "validate_email") as kit:
         small = composed(kit.snapshot, prompts=Prompts.load(guide_tokens=10))
         assert "guides" not in [part.name for part in small.parts]
-        assert "is told by `get_tool_guide`" in small.text
+        assert "is described by `get_tool_guide`" in small.text
 
         large = composed(kit.snapshot, prompts=Prompts.load(guide_tokens=10_000))
         assert "## validate_email" in large.text
-        assert "is told by `get_tool_guide`" not in large.text
+        assert "is described by `get_tool_guide`" not in large.text
         assert "## get_tool_guide" not in large.text
 
 

@@ -49,7 +49,7 @@ class ContextWatch:
         return max(0, int(window * share / self._ratio) - fixed)
 
     def used(self, estimate: int, usage: Usage | None = None) -> dict[str, Any] | None:
-        """A request was answered. What is to be told of it, if it used so much that there is an alarm."""
+        """A request was answered. What is to be reported of it, if it used so much that there is an alarm."""
         counted = usage.input_tokens if usage is not None else 0
         tokens = counted + (usage.output_tokens if usage is not None else 0) if counted else estimate
         if counted and estimate:

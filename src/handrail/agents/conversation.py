@@ -76,7 +76,7 @@ class Conversation:
         self.unfinished: str | None = None
         """The input whose answer broke off; sent again, it is answered anew."""
         self.later: list[HostMessage] = []
-        """What the model is told before it is asked the next time."""
+        """What the model gets to know before it is asked the next time."""
         self.unacknowledged = UnacknowledgedWrites()
         """Writing calls whose outcome whoever continues with it may not know."""
         self.keep: Callable[[], Awaitable[None]] | None = None
@@ -109,7 +109,7 @@ class Conversation:
         self.unfinished = None
 
     def tell_later(self) -> None:
-        """Put what waits to be told to the model behind what was said."""
+        """Put what waits for the model behind what was said."""
         self.messages.extend(self.later)
         self.later = []
 
@@ -258,7 +258,7 @@ class Conversation:
         return said
 
     def say(self, text: str) -> AssistantMessage | None:
-        """Something that the user was told."""
+        """Something that the user has heard or read."""
         if not text.strip():
             return None
         message = AssistantMessage(text)
@@ -406,7 +406,7 @@ def _result_left_out(message: ToolMessage) -> ToolMessage:
 
 
 def lost(call: Call, *, doubtful: bool = False) -> ToolMessage:
-    """What the model is told of a call whose envelope did not reach it; `doubtful`: it may have changed something."""
+    """What the model gets to know of a call whose envelope did not reach it; `doubtful`: it may have changed something."""
     message = (
         "The turn was ended before this call was answered. If it changes something, look before you call it again."
     )

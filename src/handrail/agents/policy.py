@@ -14,7 +14,7 @@ class AgentPolicy:
     late_rounds: int = 3
     """The same after a late envelope."""
     calls_per_round: int = 16
-    """Calls of one model message beyond this are not made, and the model is told."""
+    """Calls of one model message beyond this are not made, and the model learns that."""
     max_tools: int = 40
     """Above this number of tools, those that fit the request are picked."""
     picked_tools: int = 12

@@ -1,4 +1,4 @@
-"""Prompts: what a model is told before the conversation. Made of files that a project may replace, and of the tools that
+"""Prompts: what a model reads before the conversation. Made of files that a project may replace, and of the tools that
 `offering.py` has chosen.
 
 core → voice behaviour (voice only) → tools of the mode with their summaries → how to work in this mode → guides that fit → now
@@ -167,7 +167,7 @@ def _tools(tools: Sequence[LoadedTool], version: str, more: int, *, guides_below
     if more:
         lines += ["", _others(more, has_search=any(tool.tool_id == FIND_TOOL for tool in tools), by_call=through_call)]
     if not guides_below and any(tool.tool_id == GUIDE_TOOL for tool in tools):
-        lines += ["", f"How a tool is used, with examples, is told by `{GUIDE_TOOL}`; it costs no retrieval call."]
+        lines += ["", f"How a tool is used, with examples, is described by `{GUIDE_TOOL}`; it costs no retrieval call."]
     return "\n".join(lines)
 
 

@@ -540,7 +540,7 @@ class Loop:
             conversation.unfinished = self._message_id
 
     async def _leave(self, running: asyncio.Future[list[ToolResponse]], calls: Sequence[Call], message: str) -> None:
-        """Stop what reads and wait a moment for what writes; what continues all the same is told of when it has ended."""
+        """Stop what reads and wait a moment for what writes; what continues all the same is reported when it has ended."""
         session, conversation = self._session, self._conversation
         try:
             if not running.done():
@@ -557,7 +557,7 @@ class Loop:
 
 
 def _hear_late(conversation: Conversation, told: Mapping[str, Any]) -> Sequence[AgentEvent]:
-    """Note a late envelope for the model's next round; the events for the user. Nothing if it was told before."""
+    """Note a late envelope for the model's next round; the events for the user. Nothing if it was reported before."""
     confirmation = told.get("confirmationId")
     if confirmation is not None and not conversation.tell(confirmation):
         return ()
@@ -574,7 +574,7 @@ def _tell_of(
     task: asyncio.Future[list[ToolResponse]],
     message: str,
 ) -> None:
-    """Calls that continued after their turn was cancelled, however they ended: the host is told now, the model when it is
+    """Calls that continued after their turn was cancelled, however they ended: the host learns it now, the model when it is
     asked again."""
     for call, envelope in _outcomes(calls, task):
         told = {"callId": call.call_id, "toolId": call.name, "envelope": envelope}

@@ -114,7 +114,7 @@ class UnacknowledgedWrites:
                 first.lost = first.lost or first.told_turn is None
 
     def connected(self, connection: int, turn: int, restored: Collection[str]) -> None:
-        """A new connection. What was sent on the last one and not reacted to is told again there, now."""
+        """A new connection. What was sent on the last one and not reacted to is sent again there, now."""
         for first in self.writes:
             remembered = first.connection > 0 and first.call.call_id in restored
             first.lost = not remembered and (first.lost or first.connection != connection)

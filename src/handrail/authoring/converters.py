@@ -1,7 +1,7 @@
 """What a type hint comes to: a JSON Schema, and the function that makes the Python value from JSON that fits it.
 
 A value that fits the schema can still be refused by the author's own code, such as a dataclass's `__post_init__` or a Pydantic
-validator. That is a `ConversionError`, which says where, so that the model is told as it is of a schema's violation.
+validator. That is a `ConversionError`, which says where, so that the model learns of it as of a schema's violation.
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ def _read_module(name: str, root: Path, service_types: ServiceTypes) -> Iterator
         except DefinitionError as error:
             yield from _broken_definition(error, name, file, line)
             continue
-        except ConfigError as error:  # a service whose type cannot be told, and so not whether a parameter is one
+        except ConfigError as error:  # a service whose type is not known, and so not whether a parameter is one
             fix = "Mend [services] in handrail.toml, or mark the parameters that are services."
             yield BrokenModule(name, file, line, str(error), "function-hints", fix)
             continue

@@ -305,7 +305,7 @@ def _category(old: ToolDefinition, new: ToolDefinition) -> Iterator[Found]:
 
 
 def _condition(attribute: str, place: str, why: str) -> Compare:
-    """A CEL condition that stands in a caller's way; which of two conditions is the stricter cannot be told."""
+    """A CEL condition that stands in a caller's way; which of two conditions is the stricter is not known."""
 
     def compare(old: ToolDefinition, new: ToolDefinition) -> Iterator[Found]:
         before, after = getattr(old, attribute), getattr(new, attribute)

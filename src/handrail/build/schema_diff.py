@@ -2,7 +2,7 @@
 the results of a tool. Each difference says whether every value valid before is proven to be valid after, and the other
 way round. A schema is the conjunction of its keywords, so where no difference says otherwise, it is proven for all.
 What keywords one by one (`schema_keywords.py`) cannot prove, such as an `anyOf` rewritten as a list of types, is put to
-the validator's own set arithmetic; what that cannot prove either is told as not proven.
+the validator's own set arithmetic; what that cannot prove either is reported as not proven.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class _SchemaSide:
         self.portable = self._refs is not None and all(ref.startswith(("#/$defs/", "#/definitions/")) for ref in refs)
 
     def target(self, schema: Node) -> Json:
-        """What the `$ref` of `schema` means; None if that cannot be told."""
+        """What the `$ref` of `schema` means; None if that is not known."""
         found = self._refs.target(schema) if self._refs is not None else None
         return found if isinstance(found, (Mapping, bool)) else None
 
@@ -182,7 +182,7 @@ class _SchemaSide:
 
 
 class _SchemaWalk:
-    """Walks both schemas at once. A pair that references led to before counts as compared: its differences are told
+    """Walks both schemas at once. A pair that references led to before counts as compared: its differences are reported
     already or on their way, and since every value is finite this proves recursive schemas too."""
 
     __slots__ = ("_effort", "_new", "_old", "_seen")
@@ -254,7 +254,7 @@ class _SchemaWalk:
         found = list(self._by_keyword(old, new, at))
         cleared = self._without_doubts(old, new, found)
         if cleared != found:
-            # What does no harm here may do harm elsewhere that the same definition is used, and must be told there.
+            # What does no harm here may do harm elsewhere that the same definition is used, and must be reported there.
             self._seen = seen
         return cleared
 

@@ -46,7 +46,7 @@ class Difference:
     """Every value valid before is proven to be valid after, as far as this keyword goes."""
     new_in_old: bool = True
     proven: bool = True
-    """False where it could not be told what the difference does."""
+    """False where it is not known what the difference does."""
     event: Literal["", "field added", "field removed", "default"] = ""
     settled: bool = False
     """True where the validator has no say: the keyword means nothing to it, and maybe something to others."""

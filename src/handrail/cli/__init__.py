@@ -27,7 +27,7 @@ COMMANDS = {
     "show": "one tool: definition, guide, schemas",
     "call": "call a tool through the pipeline",
     "chat": "talk to the tools on this terminal",
-    "prompt": "what a model is told before a conversation",
+    "prompt": "what a model reads before a conversation",
     "serve": "the server: agent, confirmations, console, operator's view",
     "mcp": "serve the tools to MCP clients, and bring in those of MCP servers",
     "deploy": "let running servers take the new artifact for new sessions",

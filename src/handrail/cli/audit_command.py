@@ -92,7 +92,7 @@ def _directory(chosen: str | None) -> Path:
 def _tail(path: Path, options: Namespace) -> int:
     if options.lines < 0:
         raise UsageError(f"-n must be 0 or more; {options.lines} is not.")
-    # Before the tail is read, so that nothing falls between the two; a line may then be met twice, and is told once.
+    # Before the tail is read, so that nothing falls between the two; a line may then be met twice, and is shown once.
     follower = Follower(path) if options.follow else None
     without = () if options.checkpoints else OF_THE_CHAIN
     known = tail_events(path, options.lines, without)

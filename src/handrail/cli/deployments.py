@@ -18,7 +18,9 @@ from typing import BinaryIO, NamedTuple
 
 try:
     import fcntl
-except ImportError:  # pragma: no cover  # a system without it: servers cannot be told from files that they left behind
+except (
+    ImportError
+):  # pragma: no cover  # a system without it: servers cannot be distinguished from files that they left behind
     fcntl = None  # type: ignore[assignment]
 
 _LOG = logging.getLogger("handrail.reload")
@@ -63,7 +65,7 @@ def running_servers(artifact: Path) -> list[RunningServer]:
 
 
 class Following:
-    """A server's own file. One that cannot be written is told in the log: the server follows all the same."""
+    """A server's own file. One that cannot be written is reported in the log: the server follows all the same."""
 
     def __init__(self, artifact: Path) -> None:
         self._handle: int | None = None

@@ -138,7 +138,7 @@ async def _try_service(settings: Settings, name: str) -> str:
 
 
 def _extras() -> Check:
-    """A statement, and no failure: whoever needs one that is not there is told so by what needs it."""
+    """A statement, and no failure: whatever needs one that is not there says so."""
     extras = installed_extras()
     here = ", ".join(name for name, there in extras.items() if there) or "none"
     missing = ", ".join(name for name, there in extras.items() if not there)

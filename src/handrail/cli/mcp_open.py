@@ -50,7 +50,7 @@ def state_home(environment: Mapping[str, str]) -> Path:
 
 
 async def open_browser(link: str, environment: Mapping[str, str]) -> bool:
-    """Whether a browser was told to open it. The link goes through a pipe, not among the words of a command of ours."""
+    """Whether a browser was asked to open it. The link goes through a pipe, not among the words of a command of ours."""
     has_screen = sys.platform in ("darwin", "win32") or any(
         environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     )
@@ -64,7 +64,7 @@ async def open_browser(link: str, environment: Mapping[str, str]) -> bool:
         async with asyncio.timeout(_OPEN_SECONDS):
             await process.communicate(link.encode())
     except TimeoutError:
-        return True  # it was told, and runs
+        return True  # it was asked, and runs
     return process.returncode == 0
 
 

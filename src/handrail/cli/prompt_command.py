@@ -1,4 +1,4 @@
-"""Print what a model is told before a conversation: the system text of a mode, with its tools, and how much it costs.
+"""Print what a model reads before a conversation: the system text of a mode, with its tools, and how much it costs.
 
 Tokens are characters / 4. The declarations go to the model beside the text; `--declarations` prints them, too.
 """

@@ -1,5 +1,5 @@
 """New tools in a server that runs: rebuilt when a file of theirs changes (development), or taken from a new artifact when an
-operator says so (`handrail deploy`, SIGHUP). Whatever is wrong with them is told in one sentence, and the old ones stay.
+operator says so (`handrail deploy`, SIGHUP). Whatever is wrong with them is reported in one sentence, and the old ones stay.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
         runtime = open_runtime(settings, registry, serving=True)
         await import_files(settings, runtime.store)
         remove_old_copies(settings)
-        # Already now: what is wrong with the keys is told before a model is loaded, which may take long.
+        # Already now: what is wrong with the keys is reported before a model is loaded, which may take long.
         await runtime.store.open()
         stack.push_async_callback(runtime.store.close)
         ring = KeyRing((), given)
@@ -214,7 +214,7 @@ async def _reloading(
 
 
 async def _open(sessions: SessionRegistry) -> None:
-    """Open the store before there is a server, so that one that cannot be used is told in a sentence."""
+    """Open the store before there is a server, so that one that cannot be used is reported in a sentence."""
     try:
         await sessions.start()
         await asyncio.sleep(0)  # a Ctrl-C that came while things were opened counts here, where nothing is half done

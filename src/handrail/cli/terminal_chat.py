@@ -152,7 +152,7 @@ class TerminalChat:
         return well
 
     def _is_old(self, asked: Mapping[str, Any]) -> bool:
-        """Whether this was told before, or is over: the session's events wait for whoever listens next."""
+        """Whether this was shown before, or is over: the session's events wait for whoever listens next."""
         known = self._waiting.get(asked["id"])
         told = ("preview", "replacedBy")
         return asked["id"] in self._closed or (known is not None and all(known[name] == asked[name] for name in told))

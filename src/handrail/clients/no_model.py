@@ -1,4 +1,4 @@
-"""What stands in the place of a model where a server runs without one: whoever asks it is told so."""
+"""What stands in the place of a model where a server runs without one: whoever asks it learns so."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ export function auditView() {
       if (fields[name].input.value.trim()) query.set(name, fields[name].input.value.trim());
     try {
       events = listIn(await get(`/api/audit?${query}`), "events", "lines", "items");
-      // The log is told oldest first; a reader wants the newest.
+      // The log comes oldest first; a reader wants the newest.
       if (events.length > 1 && String(events[0].ts) < String(events.at(-1).ts)) events.reverse();
       draw();
     } catch (error) {

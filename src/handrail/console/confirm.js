@@ -11,7 +11,7 @@ import { questionView } from "./voice-question.js";
 import { voice } from "./voice.js";
 import { visible } from "./hidden-characters.js";
 
-const SPOKEN_WITHIN = 500; // milliseconds in which a verdict by voice is told here, on a line of its own
+const SPOKEN_WITHIN = 500; // milliseconds in which a verdict by voice is shown here, on a line of its own
 const LINGERS = 4000; // milliseconds: who has waited longer for a call is shown its end in the dialog
 const ASKED_BY = { assistant: "The assistant asked to run ", operator: "You asked to try " };
 const ELSEWHERE = {

@@ -138,7 +138,7 @@ function ask(request) {
         Object.assign(one, { state: "running", hasStarted: true, progress: told });
         run.draw();
       } catch {
-        // what became of it is told by the answer to the approval
+        // the answer to the approval says what became of it
       }
     }
   }

@@ -1,5 +1,5 @@
 // What the console knows of its session: messages, calls, open confirmations, the steps of each turn, what is left of the
-// budget. Events of the server come in, views are told what changed. Nothing here touches the page.
+// budget. Events of the server come in, views learn what changed. Nothing here touches the page.
 
 import { get, post, remove, storedSession, storeSession, forgetSession } from "./api.js";
 import { HANDLERS } from "./happenings.js";
@@ -280,7 +280,7 @@ class Conversation extends EventTarget {
     return [...this.confirmations.values()].filter((request) => !request.run);
   }
 
-  /** Have the facts of an open request looked up; whoever shows it is told. */
+  /** Have the facts of an open request looked up, for whoever shows it. */
   async look(request) {
     try {
       this.hold(await get(`/api/confirmations/${encodeURIComponent(request.id)}`));
@@ -553,7 +553,7 @@ class Conversation extends EventTarget {
       });
       return;
     }
-    // The card of a call that was approved later is told twice; it stays where it first was.
+    // The card of a call that was approved later comes twice; it stays where it first was.
     const parts = (message.toolCards ?? []).map((data) => this.restoreCard(data, turn)).filter(Boolean);
     const done = message.state !== "running";
     if (done) parts.filter((card) => card.state === "running").forEach(goesOn);

@@ -8,7 +8,7 @@ import { voice } from "./voice.js";
 import { listIn, plural, sinceWords } from "./words.js";
 
 const SETTLES = 250; // milliseconds: what comes together is asked for once
-const AGAIN = 60_000; // the times are told anew, and what happened in other tabs
+const AGAIN = 60_000; // the times are written anew, and what happened in other tabs
 const CHANGES = ["reset", "finished", "confirmation", "confirmation-closed"];
 
 let known = [];
@@ -67,7 +67,7 @@ const elsewhere = () => known.filter((one) => one.waiting && !isCurrent(one)).le
 function listView({ onChange }) {
   const empty = h("p", { class: "quiet", text: "What you talk about is listed here." });
   const list = h("ul", { class: "conversation-list" });
-  const rows = new Map(); // by session, so that the focus stays while the list is told anew
+  const rows = new Map(); // by session, so that the focus stays while the list is written anew
 
   function draw() {
     const now = known.map((one) => {

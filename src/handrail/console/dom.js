@@ -128,7 +128,7 @@ export function button(label, onClick, { kind = "", sign = null, ...props } = {}
   );
 }
 
-/** What a screen reader is told, when it has time. */
+/** What a screen reader says, when it has time. */
 export function announce(text) {
   const place = document.getElementById("announce");
   place.textContent = "";

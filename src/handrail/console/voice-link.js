@@ -150,7 +150,7 @@ export class Link extends Line {
       return;
     }
     if (type === "ready") {
-      if (!data.resumed) this.last = null; // whatever is told now is new
+      if (!data.resumed) this.last = null; // whatever comes now is new
       this.failures = 0;
       this.lostAt = null;
       this.isLive = this.wasLive = true;

@@ -82,7 +82,7 @@ export class PlayQueue {
   }
 
   begin(piece) {
-    if (this.item !== null) this.finish(); // the next one begins: this one is over, whether or not its end was told
+    if (this.item !== null) this.finish(); // the next one begins: this one is over, whether or not its end was reported
     this.item = piece.item;
     this.sounded = 0;
     this.starved = true;

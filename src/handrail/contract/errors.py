@@ -17,7 +17,7 @@
     ├── CallLost              a call was sent to elsewhere, and its outcome is not known
     └── ToolError             raised by a handler: ends the call in a failure envelope
 
-Each message is a sentence for the person who can mend it. What a *model* is told is an `ErrorType` and a message in an
+Each message is a sentence for the person who can mend it. What a *model* gets is an `ErrorType` and a message in an
 envelope, never the text of an unexpected exception.
 """
 
@@ -163,7 +163,7 @@ class StateError(HandrailError):
 
 
 class ToolError(HandrailError):
-    """Raised by a handler to end its call in a failure that the model is told about.
+    """Raised by a handler to end its call in a failure that the model learns of.
 
     The handler says itself whether a retry makes sense and whether something was changed before it failed.
     """

@@ -1,4 +1,4 @@
-"""The events of a session: what its host is told beside the answers to calls. `handrail.events` is the public name of this.
+"""The events of a session: what its host learns beside the answers to calls. `handrail.events` is the public name of this.
 
 Each event is a frozen value. `type` names it on the wire, `data` is its wire form: plain JSON with the names that the server's
 protocol uses, so that a host may send it on to a page unchanged.

@@ -124,7 +124,7 @@ class Connected:
 
     number: int
     resumed: bool = False
-    """The provider took the session up where a handle says; False: a new one, which was told what had been said."""
+    """The provider took the session up where a handle says; False: a new one, which was given what had been said."""
     restored_calls: tuple[str, ...] = ()
 
 
@@ -190,7 +190,7 @@ class TurnEnded:
     detail: str = ""
     """The provider's code for it."""
     message: str = ""
-    """What the user is told of a failure, where there are words for it."""
+    """What the user hears of a failure, where there are words for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class UserSpeechEnded:
 
     item: str = ""
     again: bool = False
-    """Words came after the end of speech was told, and no new beginning: they may be its own."""
+    """Words came after the end of speech was reported, and no new beginning: they may be its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,11 +303,11 @@ class LiveConnection(Protocol):
         ...
 
     async def send_envelopes(self, answers: Sequence[Answer], *, scheduling: Scheduling = "when_idle") -> None:
-        """Answer calls. Those that the provider took back, or made on a connection that is gone, are told in words."""
+        """Answer calls. Those that the provider took back, or made on a connection that is gone, are answered in words."""
         ...
 
     async def interrupt(self) -> None:
-        """Stop the model's answer, where the provider can be told to."""
+        """Stop the model's answer, where the provider has a message for it."""
         ...
 
     async def truncate(self, played_ms: int) -> None:

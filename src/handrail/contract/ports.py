@@ -13,7 +13,7 @@ from handrail.contract.usage import UsageStore
 
 
 class CallRecord(NamedTuple):
-    """One call, as the metrics and the audit log are told of it. Nothing in it changes, so both may look at it later."""
+    """One call, as the metrics and the audit log get it. Nothing in it changes, so both may look at it later."""
 
     session_id: str
     tool_id: str
@@ -208,7 +208,7 @@ class UsagePort(Protocol):
 
 
 class CallFacts(NamedTuple):
-    """A call as its span is told of it. Nothing of what was said is among it."""
+    """A call as its span gets it. Nothing of what was said is among it."""
 
     tool: str
     is_known: bool

@@ -456,7 +456,7 @@ class Store(Protocol):
         input_id: str | None,
         left: tuple[int, Mapping[str, Any]] | None = None,
     ) -> TurnStart:
-        """The next turn; or, for an input id that began one before, that turn. `StaleConnection` is told as turn 0. `left` is
+        """The next turn; or, for an input id that began one before, that turn. `StaleConnection` is reported as turn 0. `left` is
         the turn that the session was in, and its counters, which are kept for when its input comes again."""
         ...
 
@@ -485,7 +485,7 @@ class Store(Protocol):
         ...
 
     async def ledger_row(self, key: str) -> LedgerRow | None:
-        """The row; one that nobody runs any more is told as what it becomes: unknown for unsafe effects, else with its lease
+        """The row; one that nobody runs any more is returned as what it becomes: unknown for unsafe effects, else with its lease
         over. That is so when its owner died, and past its lease where it is not known what became of the owner."""
         ...
 

@@ -72,7 +72,7 @@ class ConnectionConfig:
     this client. Google does the latter, so the token that a new one has replaced cannot be revoked while the new one is used."""
     scopes: tuple[str, ...] = ()
     resource: str = ""
-    """The service that tokens are for (RFC 8707), where the authorization server wants to be told."""
+    """The service that tokens are for (RFC 8707), where the authorization server asks for it."""
     parameters: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """More of the authorization request."""
     tools: tuple[str, ...] = ()

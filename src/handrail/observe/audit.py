@@ -345,7 +345,7 @@ class AuditLog:
     def _write_gap(self) -> bool:
         with self._drop_lock:
             dropped, self._dropped = self._dropped, 0
-        # The sink keeps what it could not write, so the count is told once, whatever happens now.
+        # The sink keeps what it could not write, so the count is reported once, whatever happens now.
         return self._sink.write([(GAP, self.clock(), b'"dropped":%d}' % dropped)])
 
     def _masked(self, fields: Mapping[str, object]) -> Mapping[str, object]:

@@ -172,7 +172,7 @@ def _ran(event: Mapping[str, Any]) -> str:
 
 
 def _because(event: Mapping[str, Any]) -> str:
-    """The rule and the value that decided, and what the model was told."""
+    """The rule and the value that decided, and what the model got to know."""
     rule, value, limit = event.get("rule"), event.get("value"), event.get("limit")
     reasons = []
     if rule:
@@ -185,6 +185,6 @@ def _because(event: Mapping[str, Any]) -> str:
     if event.get(ERASED):
         reasons.append("what was said is erased, as its user was forgotten")
     if isinstance(message, str) and message.strip():
-        # One sentence stays one: what was told is quoted, on one line, without its full stop.
+        # One sentence stays one: what the model got is quoted, on one line, without its full stop.
         reasons.append(f'"{" ".join(message.split()).rstrip(".")}"')
     return f": {', '.join(reasons)}" if reasons else ""

@@ -88,7 +88,7 @@ def encode_name(name: object) -> bytes:
 
 
 def encode(fields: Mapping[str, object]) -> bytes:
-    """The fields as one JSON object. Never raises: what JSON cannot hold is told by its type, the rest is kept."""
+    """The fields as one JSON object. Never raises: what JSON cannot hold is replaced by its type, the rest is kept."""
     try:
         if not RESERVED.isdisjoint(fields):
             fields = {f"{name}_" if name in RESERVED else name: value for name, value in fields.items()}

@@ -8,7 +8,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Exposition:
-    """Families of samples, in the order in which they are told."""
+    """Families of samples, in the order in which they are written."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []

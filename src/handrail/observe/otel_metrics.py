@@ -1,6 +1,6 @@
 """The numbers of `/metrics` as OpenTelemetry instruments, which an SDK reads when it sends: nothing is counted twice.
 
-Sessions have no label of their own: what is told of them is their number, and the largest context of any.
+Sessions have no label of their own: what is reported of them is their number, and the largest context of any.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class MetricSource(Protocol):
 
 
 _SOURCES: WeakKeyDictionary[Any, WeakSet[MetricSource]] = WeakKeyDictionary()
-"""By meter, which takes an instrument of one name once; what is gone is told of no more."""
+"""By meter, which takes an instrument of one name once; what is gone is reported no more."""
 
 
 def observe(meter: Any, observation: Callable[[float, Mapping[str, str]], Any], source: MetricSource) -> None:

@@ -174,7 +174,7 @@ class _RedactionPlace:
         return below
 
     def _find_at_key(self, schema: Mapping[str, Json], name: str, steps: Steps, found: list[Json]) -> bool:
-        """Add what a schema says of a member; False if that cannot be told with the steps that are left."""
+        """Add what a schema says of a member; False if that cannot be found out with the steps that are left."""
         assert self._places is not None
         known = False
         if name in schema.get("properties", {}):

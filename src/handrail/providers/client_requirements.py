@@ -80,7 +80,7 @@ def key_in(environment: Mapping[str, str], names: Collection[str]) -> str:
 def address_in(client: ModelClient, environment: Mapping[str, str], base_url: str = "") -> str:
     """Where the settings or the environment say that the provider is; empty if neither does.
 
-    What a server on this machine is told to listen on may be a bare host; it gets the scheme and the port of the default.
+    What a server on this machine is set to listen on may be a bare host; it gets the scheme and the port of the default.
     """
     address = base_url.strip() or environment.get(client.address_variable, "").strip()
     if address and client.default_address and "://" not in address:

@@ -47,7 +47,7 @@ class Registry:
         self.host = NO_HOST_POLICY
         self._roles: tuple[Snapshot | None, frozenset[str]] = None, frozenset()
         self.refused: Mapping[str, str] = {}
-        """Tools that were left out because their handler changed since the build → what is told of them."""
+        """Tools that were left out because their handler changed since the build → what is said of them."""
 
     @classmethod
     def load(

@@ -221,7 +221,7 @@ class Approvals:
         return ToolResponse(False, None, failure, (), {"toolId": hold.tool})
 
     async def _reopen_if_refused(self, session: Session, hold: Hold) -> Hold | None:
-        """The claim was refused (blocked, switched off): the approver is told, and nothing runs later by itself. The request as
+        """The claim was refused (blocked, switched off): the approver learns so, and nothing runs later by itself. The request as
         it then is; None if it was carried out, or that cannot be seen."""
         known = session.holds.get(pair_of(hold))
         outcome = known[1].response if known is not None else None
@@ -386,5 +386,5 @@ def _session_ended() -> ToolResponse:
 
 
 def no_such_request() -> ToolResponse:
-    """What a wrong id and a wrong token are told alike."""
+    """What a wrong id and a wrong token get alike."""
     return ToolResponse.failure(ErrorType.NOT_FOUND, "There is no such confirmation request.")

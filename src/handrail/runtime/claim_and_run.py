@@ -309,7 +309,7 @@ class LedgerClaims:
         row = await self._finish(attempt, key, fence, state, answer)
         self._crash("after_finish")
         if row is not None and (row.fence != fence or row.state is not state):
-            # Somebody took over, or settled it, while we ran: theirs is the recorded outcome, and only that is told.
+            # Somebody took over, or settled it, while we ran: theirs is the recorded outcome, and the only one that is given.
             settle_from_row(entry, row)
             answer = entry.replay()
         elif state is LedgerState.UNKNOWN:

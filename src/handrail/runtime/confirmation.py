@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 _PREVIEW_SECONDS = 5.0
 NOT_LOOKED_UP = "Not checked: the current facts, such as clashes or prices, could not be looked up."
-"""What a person is told in place of the facts of a `preview` that failed or took too long."""
+"""What a person reads in place of the facts of a `preview` that failed or took too long."""
 
 OPEN = (HoldState.PENDING, HoldState.APPROVED)
 REPLACED_MARK = "A newer request has replaced this one. Approve it only if you want both."
-"""What a person is told of an open request with `replacedBy`."""
+"""What a person reads of an open request with `replacedBy`."""
 MASK = "•••"
 MAX_LINES = 60
 """How many arguments are shown on lines of their own; the rest are counted."""
@@ -342,7 +342,7 @@ class Confirmations:
             session.events_queue.emit(confirmation_event(shown))
 
     def _announce_replaced(self, session: Session, newest: Hold) -> None:
-        """Whoever still sees an older request of this tool is told that there is a newer one."""
+        """Whoever still sees an older request of this tool learns that there is a newer one."""
         unanswered = (hold for hold, entry in session.holds.values() if entry.response is None)
         if any(hold.tool == newest.tool and hold.hold_id != newest.hold_id for hold in unanswered):
             self._spawn(self._announce_those_replaced_by(session, newest))
@@ -377,7 +377,7 @@ class Confirmations:
     def has_facts(self, plan: ToolPlan) -> bool:
         try:
             return plan.tool.handler.preview is not None
-        except RegistryError as error:  # it cannot run either, and whoever approves it is told so
+        except RegistryError as error:  # it cannot run either, and whoever approves it learns so
             self._log.error("%s", error)
             return False
 

@@ -171,7 +171,7 @@ def _unplanned_input(raw: Any, *, hides: bool) -> dict[str, Any]:
 
 
 def _message(attempt: Attempt, refusal: Refusal) -> str:
-    """What the model was told; without values, which messages about arguments quote, where some of them must not be shown."""
+    """What the model has got; without values, which messages about arguments quote, where some of them must not be shown."""
     redact = attempt.plan.redact
     repeated = refusal.rule is RefusalRule.REFUSALS
     if redact is None or not (repeated or refusal.gate in (GateName.PARSE, GateName.VALIDATE)):

@@ -88,7 +88,7 @@ class TurnRecord:
         self.span: object = None
         """Its span, where the runtime is traced."""
         self.stored = True
-        """False while the store has not been told of it, because it was away."""
+        """False while the store does not know of it, because it was away."""
         self.input_id: str | None = None
         self.from_before = False
         """It began on another connection, or is gone through again: the store may know calls of it that we do not."""
@@ -113,7 +113,7 @@ class TurnRecord:
         self.digests: list[str] = []
         """Of identical calls, in their order, each worked out once: every claim carries them to the store."""
         self.history: dict[str, int] = {}
-        """The newest of `digests`, once each: what the store is told while no call was made twice."""
+        """The newest of `digests`, once each: what the store gets while no call was made twice."""
         self.uneven = False
         """Some call was counted other than once."""
         self.replayed: dict[tuple[str, bytes], int] = {}

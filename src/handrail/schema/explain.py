@@ -98,7 +98,7 @@ class SchemaProblem(NamedTuple):
 
     @property
     def place(self) -> tuple[str, ...]:
-        """Where it is: the value, or the property that is missing or unknown. Made to be sorted by, and not to be told."""
+        """Where it is: the value, or the property that is missing or unknown. Made to be sorted by, and not to be shown."""
         # Texts as they are, and not joined: a long key that many paths share is neither copied nor compared again.
         return tuple(map(str, self.path if self.name is None else (*self.path, self.name)))
 

@@ -1,4 +1,4 @@
-"""What an author is told about a schema that cannot be used: every problem at once, each with its place and what to do.
+"""What an author learns about a schema that cannot be used: every problem at once, each with its place and what to do.
 
 The build shows all of them; `compile_schema` raises the first. If nothing is found here, the schema compiles.
 """

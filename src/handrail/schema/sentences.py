@@ -1,8 +1,8 @@
-"""What a model is told about arguments that do not fit: one sentence per keyword, which says what to send instead.
+"""What a model learns about arguments that do not fit: one sentence per keyword, which says what to send instead.
 
 The table at the end maps each keyword to the function that writes its sentence. Values are echoed short, never whole
 objects or lists. Of a property that the schema marks `writeOnly`, or that the configuration names, neither the value nor
-the allowed values are told: the sentences go to the audit and the log as well.
+the allowed values are named: the sentences go to the audit and the log as well.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MAX_HINTS = 200
 @dataclass(frozen=True, slots=True)
 class _ShownPlace:
     """A place in the instance: the schemas that may apply there, whether it is secret, whether a bare value there may be a
-    secret that belongs further below, and how far its path may be told."""
+    secret that belongs further below, and how far its path may be shown."""
 
     schemas: Sequence[Mapping[str, Json]]
     hidden: bool
@@ -86,7 +86,7 @@ class Wording:
         self._names = names
         self._holders = SecretHolders(root, names) if holders is None and (secrets or names) else holders or ()
         self._explainer = explainer if explainer is not None else Explainer(LocalRefs(root), Steps())
-        # Of its own: where finding problems has used up its steps, they are told all the same.
+        # Of its own: where finding problems has used up its steps, they are named all the same.
         self.steps = Steps(MAX_WORDING)
         self._declared: dict[int, list[str]] = {}
         schemas = self._applying([root]) if self._holders else ()
@@ -104,7 +104,7 @@ class Wording:
         return place.hidden or place.holds_secret
 
     def visible_path(self, path: Path) -> Path:
-        """The path as far as it may be told: keys inside a secret value are a part of it, unless the schema has them."""
+        """The path as far as it may be shown: keys inside a secret value are a part of it, unless the schema has them."""
         return self._place(path).visible_path
 
     def _place(self, path: Path) -> _ShownPlace:
@@ -164,7 +164,7 @@ class Wording:
         return pointer(self.visible_path(problem.path if name is None else (*problem.path, name)))
 
     def name(self, problem: SchemaProblem) -> str | None:
-        """The property that a problem is about; None where there is none or it must not be told."""
+        """The property that a problem is about; None where there is none or it must not be shown."""
         foreign = problem.keyword in ("additionalProperties", "unevaluatedProperties", "propertyNames")
         return None if foreign and self.hides(problem.path) else problem.name
 
@@ -202,7 +202,7 @@ class Wording:
         return known
 
     def may_list(self, values: Sequence[Json]) -> bool:
-        """Whether values from the schema may be told where their place is no secret: a part of one may still be."""
+        """Whether values from the schema may be shown where their place is no secret: a part of one may still be."""
         told = islice(values, MAX_LISTED)
         return not (self._secrets or self._names) or not any(isinstance(one, (dict, list, tuple)) for one in told)
 
@@ -228,7 +228,7 @@ class Fault:
         self.problem = problem
         self.subject = subject or wording.subject(problem.path)
         self.hidden = hidden or wording.hides(problem.path)
-        """Whether the value must not be told."""
+        """Whether the value must not be shown."""
         self.name = wording.name(problem)
         """The property that is missing or unknown, for problems that are about one."""
 
@@ -251,11 +251,11 @@ class Fault:
 
     @property
     def may_repeat(self) -> bool:
-        """Whether the given value may be told."""
+        """Whether the given value may be shown."""
         return not self.hidden and not (is_bare(self.value) and self.wording.holds_secret(self.problem.path))
 
     def given(self) -> str:
-        """The end of the sentence that tells what was given, where that may be told."""
+        """The end of the sentence that tells what was given, where that may be shown."""
         return f", but {_described(self.value)} was given" if self.may_repeat else ""
 
 

@@ -190,7 +190,7 @@ def in_place(
 ) -> list[Mapping[str, Json]]:
     """`schemas`, and all that may be applied to the same value because of them; the search ends when it has `max_found`.
 
-    `count` is told of each how many parts it has, and may end the search by an exception.
+    `count` learns of each how many parts it has, and may end the search by an exception.
     """
     return _closure(schemas, refs, in_place_steps, max_found, count)
 

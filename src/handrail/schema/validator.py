@@ -320,7 +320,7 @@ class RustSchema:
 
 
 def _reported(problems: list[SchemaProblem], wording: Wording) -> list[Violation]:
-    """What is said of the first problems, and how many more there are: what may be told of a place takes work to find out."""
+    """What is said of the first problems, and how many more there are: what may be shown of a place takes work to find out."""
     # Two references to one subschema report the same thing twice.
     found = {(problem.place, id(problem.schema), problem.keyword): problem for problem in reversed(problems)}
     visible_path: dict[tuple[str, int, str], Violation] = {}

@@ -1,6 +1,6 @@
 """Running the application: uvicorn over watched connections, and a stop that lets work finish.
 
-After SIGTERM or SIGINT no new work is taken, streams are told to connect again, and running turns may end.
+After SIGTERM or SIGINT no new work is taken, streams are asked to connect again, and running turns may end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BLOCKED_SECONDS = 3.0
 _COLLECT = (700, 10, 100)
 """How many new objects, and collections of the younger kind, make a collection; Python's own are 700, 10, 10."""
 _MAX_FRAME_BYTES = 256 * 1024
-"""A WebSocket frame beyond this is not even read (close code 1009); smaller ones that are too large are told so in words."""
+"""A WebSocket frame beyond this is not even read (close code 1009); smaller ones that are too large are refused in words."""
 
 
 class Server(uvicorn.Server):

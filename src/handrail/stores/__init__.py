@@ -24,7 +24,7 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
         if path and path != ":memory:":
             return SqliteStore(Path(path), clock=clock)
         raise UsageError(f'A store "sqlite:///" needs the path of a file; use {_POSSIBLE}.')
-    # Only the scheme is told: the rest may hold a password.
+    # Only the scheme is named: the rest may hold a password.
     scheme, colon, _ = url.partition(":")
     if colon and scheme.split("+")[0] in ("postgres", "postgresql"):
         return _postgres(url, clock)

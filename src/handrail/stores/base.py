@@ -512,7 +512,7 @@ def _look_at(tx: Transaction, key: str) -> tuple[LedgerRow | None, bool]:
     row = ledger.stored_row(tx, key)
     if row is None or not ledger.is_abandoned(tx, row):
         return row, False
-    # What may be taken over is told with a lease that is over, whatever the clock of its owner said.
+    # What may be taken over is returned with a lease that is over, whatever the clock of its owner said.
     return row._replace(lease_until=min(row.lease_until, tx.now - 1)), row.effects == "unsafe"
 
 

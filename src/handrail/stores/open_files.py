@@ -93,7 +93,7 @@ def make_private(path: Path) -> None:
 
 def connect_to_read(path: Path, *, timeout: float) -> sqlite3.Connection:
     """A connection that only reads, for whoever looks at a file from outside."""
-    # Without a log beside it nobody is writing, and SQLite is told so: it would leave side files behind otherwise.
+    # Without a log beside it nobody is writing, and SQLite learns so: it would leave side files behind otherwise.
     settled = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
     place = f"{path.absolute().as_uri()}?mode=ro{settled}"
     return sqlite3.connect(place, uri=True, timeout=timeout, isolation_level=None)
@@ -436,11 +436,11 @@ class LogRoom:
                 write_a_page(db, self._busy_ms)
                 left -= 1
         except StoreUnavailable:
-            return False  # as whoever writes next is told
+            return False  # as whoever writes next learns
         except (OSError, sqlite3.Error) as error:
             if isinstance(error, sqlite3.Error) and is_busy(error):
                 return False  # another process that writes is given way to, until after our next write
-            left = 0  # whatever is wrong, the next that writes is told
+            left = 0  # whatever is wrong, the next that writes learns it
         if left == 0:
             _begin_anew(db)
         self._left = left

@@ -1,7 +1,7 @@
 """A thread that carries out what coroutines ask for, everything that waits at once: the group in group commit. The
 event loop never waits for the disk or the server, and is woken once for a whole batch.
 
-A disk or a server may hang. Whoever has waited for `limit` seconds is told so; until the thread is free again everybody else
+A disk or a server may hang. Whoever has waited for `limit` seconds gets an error; until the thread is free again everybody else
 is told at once. What had not been begun is then never carried out; of what had been begun it is not known.
 """
 
@@ -73,14 +73,14 @@ class Worker:
         """The newest round that was given up. As long as it has no answer, the thread hangs."""
         self._unavailable = f"{title} has not answered for {limit:g} seconds; {advice}."
         self.timeouts = 0
-        """How many requests were told that they took too long."""
+        """How many requests were answered with that they took too long."""
         self._any_withdrawn = False
         self._last: _JobBatch | None = None
         """What was handed over last. One request in it, and answered: requests come one at a time."""
         self._waiting: queue.SimpleQueue[_JobBatch | None] = queue.SimpleQueue()
         self._gathered: dict[asyncio.AbstractEventLoop, list[Job]] = {}
         self._watched: dict[asyncio.AbstractEventLoop, deque[_JobBatch]] = {}
-        # A daemon: a process that ends without `close()` ends, and loses only what nobody was told is stored.
+        # A daemon: a process that ends without `close()` ends, and loses only what nobody believes to be stored.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
         _ALL.add(self)
@@ -192,7 +192,7 @@ class Worker:
             if batch:
                 try:
                     self._carry_out(batch)
-                except BaseException as error:  # noqa: BLE001 - the thread must outlive a bug: each caller is told instead
+                except BaseException as error:  # noqa: BLE001 - the thread must outlive a bug: each caller gets an error instead
                     for job in batch:
                         job.error = StoreUnavailable(f"The store failed in a way nobody foresaw ({error!r}).")
             for asked in rounds:

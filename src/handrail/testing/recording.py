@@ -1,4 +1,4 @@
-"""Recorded spoken conversations: what a provider told, and what it was told, in order; and a live model that plays it back.
+"""Recorded spoken conversations: what a provider sent, and what it was sent, in order; and a live model that plays it back.
 
 `Recorder` stands before a real live model and writes down both directions with their times. `Replayed` is a live model that tells
 the same again: each event after the pause that it had, and not before the host has sent what it had sent by then. So a

@@ -147,7 +147,7 @@ def _import(kb: KnowledgeBase, options: Namespace) -> int:
     if not outcome.refused:
         try:
             vectors = _make_vectors(kb)
-        except HandrailError as error:  # the records are in; the tally is told before what is missing
+        except HandrailError as error:  # the records are in; the tally is shown before what is missing
             trouble = str(error)
     code = _report(outcome, vectors, options)
     if trouble:

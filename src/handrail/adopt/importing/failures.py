@@ -1,4 +1,4 @@
-"""How a foreign tool says no, as the error that a model is told of."""
+"""How a foreign tool says no, as the error that a model gets."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _schema(source: Any) -> object:
 
 
 def _is_of_one_text(source: Any) -> bool:
-    """Whether it is LangChain's oldest kind, a function of one text, whose schema cannot be told from its code."""
+    """Whether it is LangChain's oldest kind, a function of one text, whose schema cannot be read from its code."""
     return any(
         kind.__name__ == "Tool" and kind.__module__.startswith("langchain_core.tools") for kind in type(source).__mro__
     )

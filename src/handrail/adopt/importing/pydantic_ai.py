@@ -140,7 +140,7 @@ async def _validated(tool: Any, arguments: dict[str, Any], run_context: Any) -> 
 
 
 def _expected_failure(error: Exception, *, writes: bool) -> Exception | None:
-    """What the model is told of a failure that the tool meant; None for one that nobody expected."""
+    """What the model gets to know of a failure that the tool meant; None for one that nobody expected."""
     exceptions = need("pydantic_ai.exceptions", PACKAGE)
     if isinstance(error, exceptions.ModelRetry):
         return failed(error, writes=writes, type=ErrorType.VALIDATION)

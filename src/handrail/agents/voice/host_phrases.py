@@ -13,7 +13,7 @@ def say_exactly(text: str) -> str:
 
 
 def stays_words() -> str:
-    """What the model is told of an end that was taken back."""
+    """What the model gets to know of an end that was taken back."""
     return (
         "Note of the host: the person spoke into the farewell, so the voice conversation continues and its end was taken back. "
         "If they want it to end after all, ask for the end again."
@@ -37,7 +37,7 @@ def lost_words() -> str:
 def unheard_yes_words() -> str:
     return (
         "Your yes was heard, but it is not known yet whether it could be recorded. If it was, the call is carried out, once, "
-        "and its outcome is told. Until then it can be declined on the screen."
+        "and its outcome is shown. Until then it can be declined on the screen."
     )
 
 

@@ -116,7 +116,7 @@ class TextModelConnection:
         self._made = 0
         self._all_answered = asyncio.Event()
         self._wanted = False
-        """Something was told that the model should say something about, when it is idle."""
+        """Something came that the model should say something about, when it is idle."""
         self._answering: asyncio.Task[None] | None = None
         self._said: list[str] = []
         """What the model has said in the round that runs."""
@@ -198,7 +198,7 @@ class TextModelConnection:
         self._arrived.set()
 
     def _take(self, answer: Answer) -> None:
-        """The envelope takes the place that was kept for it; one that has none any more is told in words."""
+        """The envelope takes the place that was kept for it; one that has none any more is put into words."""
         for waiting in (self._open, self._late):
             for place, (call, kept) in waiting.items():
                 if call.call_id == answer.call.call_id and call.name == answer.call.name:
@@ -245,7 +245,7 @@ class TextModelConnection:
         try:
             for number in range(1, self._policy.rounds + 1):
                 self._memory.tell_later()
-                self._wanted = False  # whatever was told by now is answered in this round
+                self._wanted = False  # whatever came by now is answered in this round
                 if await self._round(number, last=number == self._policy.rounds):
                     break
         except ModelError as error:

@@ -499,7 +499,7 @@ class VoiceSession:
 
     async def _tell_model_late(self, effect: TellModelLate) -> None:
         self._report(ModelToldLate(effect.silent))
-        with suppress(LiveError):  # the conversation has it; whoever continues it is told
+        with suppress(LiveError):  # the conversation has it, for whoever continues it
             await self.connection.tell(effect.text, scheduling="silent" if effect.silent else "when_idle")
             if effect.confirmation_id is not None:
                 turn = self.reducer.turn_of_what_was_said()
@@ -782,7 +782,7 @@ class ToolCalls:
                     answers, scheduling="silent" if batch.interrupted else "when_idle"
                 )
             except LiveError:
-                pass  # the connection is gone; whoever continues with the session is told below
+                pass  # the connection is gone; whoever continues with the session learns of it below
             else:
                 turn = self._session.turn
                 for write in writes:

@@ -24,7 +24,7 @@ _MEMBERS = ("additionalProperties", "unevaluatedProperties")
 _SEARCHING = ("contains", "unevaluatedItems")
 # About a second: a schema with a thousand costly places is not looked at to its end.
 _MAX_TRIED = 100 * MAX_STEPS
-_CUT = f"an explanation ends after {MAX_STEPS:,} steps, and the model is told less than it needs"
+_CUT = f"an explanation ends after {MAX_STEPS:,} steps, and the model learns less than it needs"
 
 
 def check(source: ToolSource, catalogue: Catalogue) -> Iterator[Spot]:

@@ -1,6 +1,6 @@
 """Rule `provider-loss`: a conversion that loses meaning is never silent.
 
-What a model is told all the same (`Loss.minor`) is listed with the build's result and is no warning.
+What a model gets to know all the same (`Loss.minor`) is listed with the build's result and is no warning.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Configuration files of MCP clients that people have: Claude Desktop, Claude Code, Cursor, VS Code, and others of their form.
 
 A value of `env` or of a header may be a secret, so no value is copied: the server gets the name of a variable, and whoever
-imports is told which variables to set.
+imports learns which variables to set.
 """
 
 from __future__ import annotations

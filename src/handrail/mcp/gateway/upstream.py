@@ -245,7 +245,7 @@ class Upstream:
             # Counted anew after a connection that lasted: a server that falls over at once is left alone for longer each time.
             pause = min(_MAX_PAUSE_SECONDS, _PAUSE_SECONDS * 2 ** (self._failures - 1))
             self._not_before = self._clock.monotonic() + pause * (1 + self._jitter() / 4)
-            # Whoever waits for a start is told by an exception; a server that goes away tells nobody else.
+            # Whoever waits for a start gets an exception; nobody else learns that a server went away.
             _LOG.log(logging.WARNING if was_ready else logging.DEBUG, "%s", self._sentence(trouble))
         else:
             self._failures = 0

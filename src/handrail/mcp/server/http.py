@@ -160,7 +160,7 @@ class McpHttp:
         return {**told, "scopes_supported": list(options.scopes)} if options.scopes else told
 
     def challenge(self, scope: str = "") -> str:
-        """What a client without a right token is told."""
+        """What a client without a right token gets."""
         if self.tokens is None:
             return 'Bearer realm="handrail"'
         parts = urlsplit(self.options.resource)

@@ -54,7 +54,7 @@ from handrail.runtime.core import RuntimeCore
 _PAGE = 2_000
 _MAX_CONNECTIONS = 1_000
 _TELL_SECONDS = 5.0
-"""How long a client may take to read what has changed; the others are told meanwhile."""
+"""How long a client may take to read what has changed; the others hear of it meanwhile."""
 _HINTS = {
     method: CacheHint(ttl_ms=0, scope="private")
     for method in (
@@ -134,7 +134,7 @@ class McpEndpoint:
 
     @staticmethod
     def opening(server: Server[Any]) -> InitializationOptions:
-        """What a client of the handshake era is told."""
+        """What a client of the handshake era gets."""
         changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
         return server.create_initialization_options(changes)
 
@@ -228,7 +228,7 @@ class McpEndpoint:
         return {"contents": contents_of(uri, outcome.blocks, text)}
 
     async def _subscribe(self, ctx: RequestContext, params: SubscribeRequestParams) -> EmptyResult:
-        """Guides change with the registry, of which every connection is told; more there is not to remember."""
+        """Guides change with the registry, of which every connection hears; more there is not to remember."""
         return EmptyResult()
 
     async def _unsubscribe(self, ctx: RequestContext, params: UnsubscribeRequestParams) -> EmptyResult:

@@ -83,7 +83,7 @@ def _local_address(environment: Mapping[str, str]) -> str:
         if parts.scheme == "http" and is_loopback(host):
             return f"http://{f'[{host}]' if ':' in host else host}:{parts.port or 11434}"
     except ValueError:
-        pass  # not an address at all; whoever configures Ollama is told so
+        pass  # not an address at all; whoever configures Ollama learns so
     return CLIENT.default_address
 
 

@@ -116,7 +116,7 @@ def create(
 
 
 def _routes(context: ApiContext) -> list[BaseRoute]:
-    """One route for each path, so that a wrong method is told which would be right."""
+    """One route for each path, so that a wrong method learns which would be right."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for method, path, endpoint in ROUTES:
         by_path.setdefault(path, {})[method] = endpoint

@@ -59,7 +59,7 @@ class McpAccess(Protocol):
     """What the guard asks about clients of MCP."""
 
     def challenge(self, scope: str = "") -> str:
-        """What a client is told whose token is not enough, or lacks this scope."""
+        """What a client gets whose token is not enough, or lacks this scope."""
         ...
 
     def takes(self, token: str) -> bool:
@@ -123,7 +123,7 @@ class Guard:
         try:
             await self._app(scope, answering.receive, answering.send)
         except Exception:
-            # The client is told that it was not its fault, and nothing about what it was.
+            # The client learns that it was not its fault, and nothing about what it was.
             _log.exception("A request to %s failed", path)
             if answering.started:
                 raise

@@ -1,7 +1,7 @@
 """What the routes share: who is asking, for which session, what the body, the query and the headers say, and how it is
 answered: with JSON, with a problem, or with a stream of events.
 
-`ApiContext`, which every request carries, has the hosted sessions and the limits. A client is told what is wrong by a
+`ApiContext`, which every request carries, has the hosted sessions and the limits. A client learns what is wrong by a
 status, a stable type and one sentence, never by a traceback. One that does not take what is sent is cut off by its connection's
 watchdog, not here.
 """

@@ -1,4 +1,4 @@
-"""What the server needs of an agent: events that are told one after the other, and can be broken off."""
+"""What the server needs of an agent: events that come one after the other, and can be broken off."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Events are numbered, kept for a while, and read by any number of streams. Numbers only grow, also over restarts of the server: a
 session has a new connection number in each process, and that stands in front. A reader that was away says the last number it has
-seen and gets what came after it; where that is no longer kept, it is told so once, and fetches the session's state.
+seen and gets what came after it; where that is no longer kept, it learns so once, and fetches the session's state.
 
 What people are shown of a turn is put together here from the agent's events: the text, a card for each call, citations. It is
 what a page gets after a reload, and what events are rebuilt from after a restart.
@@ -46,7 +46,7 @@ _UNCERTAIN = (ErrorType.STORE_UNAVAILABLE, ErrorType.IN_PROGRESS)
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
     """One event as it is sent. `seen_by` is the number that it had before a restart, for events that were rebuilt; `detailed` is
-    the event for operators, where they are told more."""
+    the event for operators, where they see more."""
 
     number: int
     type: str
@@ -74,7 +74,7 @@ class EventLog:
     @asynccontextmanager
     async def next_is_ours(self) -> AsyncIterator[int]:
         """The number that the next event will have. What others tell meanwhile waits until after the block, so that the number
-        may be written down before the event is told."""
+        may be written down before the event is sent."""
         async with self._ending:
             held = self._held = []
             try:
@@ -106,7 +106,7 @@ class EventLog:
 
     def reader(self, after: int | None, *, stays: bool = False, detailed: bool = False) -> EventReader:
         """Somebody who reads from after this number on; None means from now on. One who `stays` is not sent away by a
-        restart that is to come: it waits for the end of a turn. `detailed`: an operator, who is told everything."""
+        restart that is to come: it waits for the end of a turn. `detailed`: an operator, who sees everything."""
         made = EventReader(self, self.last if after is None else after, stays=stays, detailed=detailed)
         self.readers.add(made)
         return made
@@ -179,7 +179,7 @@ class TurnRun:
     cut: bool = False
     """The server ends; the turn is not over, and is answered anew after the start."""
     pieces: list[str] = field(default_factory=list)
-    """Text that was told and is not yet part of what people are shown: put together when somebody looks."""
+    """Text that was sent and is not yet part of what people are shown: put together when somebody looks."""
     done: Mapping[str, Any] | None = None
     """The agent's last event, kept back until the turn is stored."""
     started: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -228,7 +228,7 @@ class TurnRun:
         return False
 
     def gather(self) -> None:
-        """Put the text together as far as it was told."""
+        """Put the text together as far as it was sent."""
         if self.pieces:
             told, self.pieces = "".join(self.pieces), []
             self.turn.answer["text"] = self.turn.answer.get("text", "") + told
@@ -410,7 +410,7 @@ class HostedSession:
         return None
 
     def turn_of_card(self, told: Mapping[str, Any]) -> StoredTurn | None:
-        """The turn that has a card for this call, if the call can be told from others."""
+        """The turn that has a card for this call, if the call can be distinguished from others."""
         for turn in reversed(self.turns.values()) if told.get("callId") is not None else ():
             if any(_same(one, {**told, "type": ""}) for one in turn.answer.get("toolCards", ())):
                 return turn

@@ -1,7 +1,7 @@
 """The events of a session that another process has, told from what is stored: each turn when it has ended, and open requests.
 
 A turn's events have no numbers but the last, `done`, which has the one that the owner gave it: a client that continues at the
-owner, or here, has missed nothing and hears nothing twice. When the owner ends, or the session moves, the client is told to
+owner, or here, has missed nothing and hears nothing twice. When the owner ends, or the session moves, the client is asked to
 connect again.
 """
 

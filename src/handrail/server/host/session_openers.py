@@ -1,6 +1,6 @@
 """Who opened a conversation, so that the same key finds it again: its secret, sealed with the key that it was opened with.
 
-A session's secret is told once and stored as a hash. Here it is kept a second time, mixed with bits that only the API key's own
+A session's secret is shown once and stored as a hash. Here it is kept a second time, mixed with bits that only the API key's own
 secret gives, of which the server has nothing but a hash: whoever reads the disk learns neither of the two.
 """
 

@@ -121,7 +121,7 @@ class SessionRegistry:
             self._chores = [loop.create_task(self._sweep()), loop.create_task(self._watch())]
 
     async def drain(self) -> None:
-        """The server is asked to stop: clients are told to connect again, and running turns may end."""
+        """The server is asked to stop: clients are asked to connect again, and running turns may end."""
         self.draining = True
         self.leaving.set()
         if self._stops_at is None:
@@ -240,7 +240,7 @@ class SessionRegistry:
         )
 
     async def find(self, session_id: str, token: str, key: Key, *, looks: bool = False) -> HostedSession:
-        """The session of this id, for whoever has its secret; everybody else is told that there is none.
+        """The session of this id, for whoever has its secret; to everybody else there is none.
 
         It is this process's from now on; `BusyElsewhere` if another one that lives is busy in it. Somebody who only `looks` at
         it does not take it, and is shown what is stored (`is_remote`), if another process has it and lives.
@@ -485,7 +485,7 @@ class SessionRegistry:
         except asyncio.CancelledError:
             if run.cut or not run.cancelled or run.ending:
                 raise
-            # Cancelled while it waited for a late result to be told.
+            # Cancelled while it waited for a late result to be delivered.
             turn.state = "cancelled"
             await self._finish(hosted, run)
 
@@ -591,17 +591,17 @@ class SessionRegistry:
 
     def _begin_late(self, hosted: HostedSession, event: LateEnvelope) -> None:
         if self.draining and not event.data.get("known"):
-            return  # it is told again by the process that has the session next
+            return  # it is delivered again by the process that has the session next
         task = asyncio.get_running_loop().create_task(self._tell_late(hosted, event))
         hosted.late.add(task)
         task.add_done_callback(hosted.late.discard)
 
     async def _tell_late(self, hosted: HostedSession, event: LateEnvelope) -> None:
-        """The model is told what became of a call that it was already answered about, and may say something about it."""
+        """The model learns what became of a call that it was already answered about, and may say something about it."""
         run = hosted.late_run(event.data)
         async with hosted.busy:
             if not await self._stays(hosted):
-                return  # whoever has the session now is told of it, and tells it
+                return  # whoever has the session now learns of it, and reports it
             try:
                 await self._tell_kept(hosted, run, event)
             finally:
@@ -609,7 +609,7 @@ class SessionRegistry:
                     await self._free(hosted.id)
 
     async def _stays(self, hosted: HostedSession) -> bool:
-        """Keep the session here for as long as something is told in it; False if another process has taken it."""
+        """Keep the session here for as long as something is written in it; False if another process has taken it."""
         try:
             await self.set_live(hosted, True)
         except SessionRefused:
@@ -628,7 +628,7 @@ class SessionRegistry:
         hosted.telling = run
         try:
             await self._speak(hosted, run, self._agent.late(hosted.session, hosted.conversation, event))
-        except Exception:  # noqa: BLE001  # nobody waits for it who could be told
+        except Exception:  # noqa: BLE001  # nobody waits for it who could hear of it
             _log.exception("A late result could not be delivered")
         finally:
             hosted.telling = None
@@ -644,7 +644,7 @@ class SessionRegistry:
         try:
             told = self._agent.late(hosted.session, hosted.conversation, event)
             await self._speak(hosted, TurnRun(turn, hosted.log.last), told)
-        except Exception:  # noqa: BLE001  # nobody waits for it who could be told
+        except Exception:  # noqa: BLE001  # nobody waits for it who could hear of it
             _log.exception("The outcome of a call could not be delivered")
         turn.last_event = hosted.log.last
         await self._store(hosted, turn)
@@ -682,7 +682,7 @@ class SessionRegistry:
     # Memory
 
     async def _watch(self) -> None:
-        """Listeners of a session that another process has taken are told to connect again."""
+        """Listeners of a session that another process has taken are asked to connect again."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             try:

@@ -215,7 +215,7 @@ class Admission:
                 voice = await self._agent.begin(hosted.session, hosted.conversation, host, abilities=client.abilities)
                 if host.has_left:  # the server let go of the session meanwhile, and with it of what was about to begin
                     await voice.close()
-                elif not self._keys.knows(key):  # its client was told so when the key was revoked
+                elif not self._keys.knows(key):  # its client learnt so when the key was revoked
                     await voice.end(KEY_REVOKED)
                     self._check_key(key)
                 else:

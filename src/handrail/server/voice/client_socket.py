@@ -1,7 +1,7 @@
 """One client's WebSocket, from its `hello` to its close. Frames come in by calls, not by a task that waits for them.
 
 Audio goes straight to the conversation. Messages that are quick are carried out at once; those that wait for something
-(`hello`, `text`, `interrupt`, `end`) one after the other, in the order in which they came. Whatever is wrong is told in an
+(`hello`, `text`, `interrupt`, `end`) one after the other, in the order in which they came. Whatever is wrong is reported in an
 `error` and a close code, and changes nothing in the conversation, to which the client can come back.
 
 A client that does not keep up loses sound, the oldest first, and never a message. While it keeps up nothing waits here: what is
@@ -117,7 +117,7 @@ class ClientSocket:
     # What the conversation's host sends
 
     def expects(self, output_rate: int, lost: Callable[[int], None]) -> None:
-        """How much sound may wait follows from its rate; `lost` is told the items of what goes beyond it."""
+        """How much sound may wait follows from its rate; `lost` gets the items of what goes beyond it."""
         self._max_sound = int(self._options.backlog_seconds * output_rate * 2)
         self._lost = lost
 
@@ -322,7 +322,7 @@ class ClientSocket:
                 await self._carry_out(self._tasks.popleft())
         except ClientRefused as refused:
             self.close(refused.closing, refused.message)
-        except Exception:  # noqa: BLE001  # the client is told that it was not its fault
+        except Exception:  # noqa: BLE001  # the client learns that it was not its fault
             self._failed()
         finally:
             self._worker = None
@@ -494,7 +494,7 @@ class VoiceProtocol(WebSocketsSansIOProtocol):
             self._taker.take_text(text)
 
     def shutdown(self) -> None:
-        """uvicorn lets go of all connections. Whoever is still here is told so, and has a moment to answer."""
+        """uvicorn lets go of all connections. Whoever is still here learns so, and has a moment to answer."""
         if self._taker is not None and not self.close_sent:
             self._taker.shut_down()
         elif self.close_timer is None:

@@ -1,11 +1,11 @@
 """The host of one voice conversation in a session, and of whichever client is attached. It is the conversation's `VoiceListener`.
 
-What is told is numbered and kept for a while, so that a client that drops can come back and miss nothing. While none is there the
+What is sent is numbered and kept for a while, so that a client that drops can come back and miss nothing. While none is there the
 conversation waits, for the time of grace; then the session goes back to text. Sound is not kept: what nobody could hear is lost.
 
 `StoredTranscript` keeps the turns as people see them, like those of text, for pages and for the chat. A turn is stored when it
 has ended. One that the end of the process cuts off is not answered anew, as one of text would be: nobody is there to hear it.
-Words that were typed in the text protocol are answered there as well: their turn is told in the session's event log.
+Words that were typed in the text protocol are answered there as well: their turn is reported in the session's event log.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class ConversationHost:
     async def _end(self, voice: SpokenConversation, reason: str) -> None:
         try:
             await voice.end(reason)
-        except Exception:  # noqa: BLE001  # nobody waits for it who could be told
+        except Exception:  # noqa: BLE001  # nobody waits for it who could hear of it
             _log.exception("A voice conversation could not be ended")
 
     # Clients

@@ -18,7 +18,7 @@ def open_access(url: str, *, read_only: bool) -> StoreAccess:
     if url.startswith("sqlite:///"):
         return SqliteAccess(Path(url.removeprefix("sqlite:///")), read_only=read_only)
     if url.partition(":")[0] not in ("postgres", "postgresql"):
-        # Only the scheme is told: the rest may hold a password.
+        # Only the scheme is named: the rest may hold a password.
         raise UsageError(
             f'A store that is kept is named by "sqlite:///…" or "postgresql://…"; "{url.partition(":")[0]}" is neither.'
         )

@@ -146,7 +146,7 @@ class Heartbeat:
                     self._database.close()
                 except Exception as error:  # noqa: BLE001 - without this thread, others would take us for dead
                     self._failed_at = time.monotonic()
-                    # The others are told by what they wait for; here it is only noted.
+                    # The others learn it by what they wait for; here it is only noted.
                     _log.warning("%s does not take the heartbeat (%s)", self._title, first_line(error))
                     self._database.close()
         with self._guard:

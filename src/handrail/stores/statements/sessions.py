@@ -366,7 +366,7 @@ def _newest_of_its_tool(tx: Transaction, held: Hold, turn: int) -> Hold:
 def _hold_of(row: Sequence[Any], now: int) -> Hold:
     values = dict(zip(_HOLD_FIELDS, row, strict=True))
     state = HoldState(values["state"])
-    # An open request past its time is told as expired, whether or not somebody has written that down.
+    # An open request past its time is returned as expired, whether or not somebody has written that down.
     values["state"] = HoldState.EXPIRED if state in _OPEN and values["expires_at"] <= now else state
     values["repaired"] = bool(values["repaired"])
     values["alias"] = Alias(**orjson.loads(values["alias"])) if values["alias"] else None

@@ -43,7 +43,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 
 
 class Inserted(NamedTuple):
-    """The event of a draft. One that is not new may have been told to people."""
+    """The event of a draft. People may know of one that is not new."""
 
     event: BookedEvent
     is_new: bool

@@ -96,7 +96,7 @@ def lines_of(event: Event) -> list[str]:
 def record_of(
     event: Event, *, event_id: str, calendar: str, start: datetime, end: datetime, link: str, etag: str
 ) -> BookedEvent:
-    """What tools are told of it. Its times are given: the reader of components knows zones better."""
+    """What tools get of it. Its times are given: the reader of components knows zones better."""
     provider, _, ref = str(event.get(_MEETING, "")).partition(":")
     return BookedEvent(
         event_id=event_id,

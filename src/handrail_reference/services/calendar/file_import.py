@@ -39,7 +39,7 @@ class Reading:
 
 
 def read_file(name: str, data: bytes, home: tzinfo, progress: Callable[[int, int], None] | None = None) -> Reading:
-    """Read one file; `BadFile` if it is no iCalendar file at all. `progress` is told of events done and events in all."""
+    """Read one file; `BadFile` if it is no iCalendar file at all. `progress` gets the events done and the events in all."""
     reading = Reading()
     sheets = read_sheets(data)
     total = sum(len(sheet.events) for sheet in sheets)

@@ -74,7 +74,7 @@ _READ_ONLY = ("self", "organizer", "asyncOperation")
 """What Google alone says of an attendee."""
 _MAX_PAGES = 20
 _CANCELLATION = 1
-"""By how much a cancellation counts up the sequence of its event, for those who are told by mail."""
+"""By how much a cancellation counts up the sequence of its event, for those who are informed by mail."""
 _MEET_TRIES = 4
 _MEET_SECONDS = 0.3
 
@@ -340,7 +340,7 @@ class GoogleCalendar(BookingCalendar):
         self, event: BookedEvent, change: EventChange, key: str, by: InvitationSender, caller: Caller
     ) -> dict[str, Any]:
         private = {_MARKS: " ".join(with_mark(event.keys, key))}
-        # Whoever is told by mail goes by the sequence, and Google promises nowhere that it counts the changes itself.
+        # Whoever is informed by mail goes by the sequence, and Google promises nowhere that it counts the changes itself.
         body: dict[str, Any] = {"sequence": event.sequence + 1, "extendedProperties": {"private": private}}
         if by == "mail" and change.attendees is not None:
             gone = [one for one in event.attendees if one not in change.attendees]

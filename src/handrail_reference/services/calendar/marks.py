@@ -1,5 +1,5 @@
 """What calls leave in the events that they make and change, by which a repeated call finds its own work: a mark, and whom it
-uninvited, so that they are told although the first start ended before that."""
+uninvited, so that they are informed although the first start ended before that."""
 
 from __future__ import annotations
 

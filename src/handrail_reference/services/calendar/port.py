@@ -230,5 +230,5 @@ class CalendarPort(Protocol):
     async def settle_cancellation(
         self, event_id: str, *, key: str, message: str = "", caller: Caller = NOBODY
     ) -> tuple[bool, BookedEvent | None]:
-        """Whether the event is off, whoever called it off; and what is still known of it. The attendees are told again."""
+        """Whether the event is off, whoever called it off; and what is still known of it. The attendees are informed again."""
         ...

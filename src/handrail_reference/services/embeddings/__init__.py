@@ -54,7 +54,7 @@ def import_packages(kind: str, *, models: Path) -> None:
     To import numpy keeps every other thread waiting for some hundredths of a second. A server calls this before anybody waits
     for its event loop; what `open_embedder` does after that, in a thread, holds no loop for more than a few milliseconds.
     """
-    with suppress(ImportError):  # whoever opens the embedder is told
+    with suppress(ImportError):  # whoever opens the embedder learns it
         if kind in ("auto", "minilm") and not missing_packages() and is_installed(MINILM, models):
             import_module("handrail_reference.services.embeddings.minilm")
         elif kind == "ollama" and not missing_packages(("numpy",)):

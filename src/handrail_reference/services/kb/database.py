@@ -107,7 +107,7 @@ class KnowledgeDatabase(KnowledgeThreads):
         return check_database(self.path, self.look, message)
 
     def is_there(self) -> bool:
-        return self.path.exists()  # a folder too: whoever opens it is told that it is one
+        return self.path.exists()  # a folder too: whoever opens it learns that it is one
 
     def scrub(self) -> None:
         scrub(self.path)

@@ -74,7 +74,7 @@ class Evidence:
 
 
 class Knowledge(Protocol):
-    """The port. Every method is told for whom: the session's user and tenant."""
+    """The port. Every method gets for whom: the session's user and tenant."""
 
     async def search(
         self,

@@ -1,4 +1,4 @@
-"""What handlers see as `ctx.kb`: search, get, nearest ids, links. Every call says for whom, and nobody is told of what they
+"""What handlers see as `ctx.kb`: search, get, nearest ids, links. Every call says for whom, and nobody learns of what they
 may not read. All work is done off the event loop.
 """
 
@@ -41,7 +41,7 @@ _STARTER_SECONDS = 2.0
 
 class KnowledgeBase:
     """A knowledge base that is opened when it is first used. `embedder` is called once, in a thread; None means words only,
-    by choice. One that fails or gives None means words only, too, and that is said. `searched_by` is what a host is told about
+    by choice. One that fails or gives None means words only, too, and that is said. `searched_by` is what a host learns about
     how it searches; `preload` imports what the embedder needs, or is None where there is nothing to import."""
 
     def __init__(

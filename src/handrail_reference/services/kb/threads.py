@@ -144,14 +144,14 @@ class _Stoppable(Generic[T]):
 
 
 def _stop(job: _Stoppable[Any], work: asyncio.Future[Any]) -> None:
-    """A stop between two statements is lost, so the job is told again until it has ended."""
+    """A stop between two statements is lost, so the job is asked again until it has ended."""
     if not work.done():
         job.stop()
         asyncio.get_running_loop().call_later(_STOP_SECONDS, _stop, job, work)
 
 
 def _forget(work: asyncio.Future[Any]) -> None:
-    """Nobody waits for it any more; its error was told already."""
+    """Nobody waits for it any more; its error was reported already."""
     if not work.cancelled():
         error = work.exception()
         if error is not None and not isinstance(error, HandrailError):

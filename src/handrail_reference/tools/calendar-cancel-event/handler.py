@@ -32,7 +32,7 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
 
 
 async def preview(args: Mapping[str, Any], ctx: Any) -> str:
-    """What is called off, and who is told."""
+    """What is called off, and who is informed."""
     caller = caller_of(ctx)
     event = await ctx.calendar.get(args["event_id"], caller=caller)
     if event is None or event.cancelled:

@@ -39,7 +39,7 @@ async def preview(args: Mapping[str, Any], ctx: Any) -> str:
         found = await ctx.calendar.arrangements(with_meeting=args["include_zoom_link"], caller=caller)
     except ToolError as error:
         if error.type not in (ErrorType.VALIDATION, ErrorType.NOT_FOUND):
-            raise  # nobody knows what it clashes with: the person is told that
+            raise  # nobody knows what it clashes with: the person learns that
         return f"It cannot be created like this: {error.message}"
     shown = shown_clock(ctx, start)
     return f"{arrangements_text(found)} {time_text(start, end, shown)} {clashes_text(clashes, shown)}"

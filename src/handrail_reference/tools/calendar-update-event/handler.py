@@ -38,7 +38,7 @@ async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
 
 
 async def preview(args: Mapping[str, Any], ctx: Any) -> str:
-    """The event before and after, who is told, and what it clashes with then."""
+    """The event before and after, who is informed, and what it clashes with then."""
     caller = caller_of(ctx)
     try:
         event = await _event(args, ctx)

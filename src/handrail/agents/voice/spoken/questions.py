@@ -258,7 +258,7 @@ class Questions:
         return self._read_again(asked)
 
     def speech(self, started_at: float, now: float) -> list[QuestionStep]:
-        """The person began to speak. Where both are told, the earlier beginning of an utterance counts."""
+        """The person began to speak. Where both are reported, the earlier beginning of an utterance counts."""
         self._speech = started_at
         return self.tick(now)
 

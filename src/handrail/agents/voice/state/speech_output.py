@@ -84,7 +84,7 @@ class SpokenItem:
         return "".join(self.pieces)
 
     def heard_text(self) -> str:
-        """The words that the user has heard, as far as that can be told from the sound that was played."""
+        """The words that the user has heard, as far as that is known from the sound that was played."""
         text = self.text
         if not self.sent_ms or self.played_ms >= self.sent_ms:
             return text if self.sent_ms or not self.speaks else _without_last(text, self.speaks)

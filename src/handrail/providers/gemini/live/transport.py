@@ -524,7 +524,7 @@ class GeminiLiveTransport:
         return []
 
     def leave_out_results(self) -> bool:
-        """The provider slides its window by itself (`contextWindowCompression`); a new session is told without them."""
+        """The provider slides its window by itself (`contextWindowCompression`); a new session begins without them."""
         self._said.leave_out_results()
         return False
 

@@ -506,7 +506,7 @@ class OpenAIRealtimeTransport:
         return [self._stamped(messages.replace_tools(tools, system))]
 
     def leave_out_results(self) -> bool:
-        """The provider keeps every item, and sound costs it ten times what words do: the next connection is told in words."""
+        """The provider keeps every item, and sound costs it ten times what words do: the next connection gets it in words."""
         return self._said.leave_out_results()
 
     def truncate(self, played_ms: int) -> list[Message]:

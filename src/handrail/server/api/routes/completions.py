@@ -1,6 +1,6 @@
 """The OpenAI-compatible door: one request to `/v1/chat/completions` is one turn of the same agent, tools governed behind it.
 
-A session is found by the headers `X-Handrail-Session` and `X-Session-Token`, or made for the request; both are told in the
+A session is found by the headers `X-Handrail-Session` and `X-Session-Token`, or made for the request; both are returned in the
 answer's headers, so that a person can look at the session, and approve what waits there. No secret is ever in the text.
 """
 
@@ -104,12 +104,12 @@ class NoAnswer(HttpProblem):
 
 
 def _blocked(seconds: float) -> NoAnswer:
-    # Whoever asks again would only be told the same, and at once.
+    # Whoever asks again would only get the same, and at once.
     return NoAnswer(429, blocked_words(seconds), "user_blocked", retry_after=seconds, again=False)
 
 
 async def _check_welcome(context: ApiContext, hosted: HostedSession) -> None:
-    """Somebody who is blocked is told so before a turn begins, and the session that was made for that request goes."""
+    """Somebody who is blocked learns so before a turn begins, and the session that was made for that request goes."""
     seconds = hosted.session.blocked_for()
     if seconds <= 0:
         return

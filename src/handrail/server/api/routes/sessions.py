@@ -61,8 +61,8 @@ async def open_session(request: ApiRequest) -> Response:
 
 
 async def list_sessions(request: ApiRequest) -> Response:
-    """The conversations that were opened with this key for its user, each with its secret: no other key is told of them. A key
-    without a user is shared by people who do not know each other, and is told of none."""
+    """The conversations that were opened with this key for its user, each with its secret: no other key sees them. A key
+    without a user is shared by people who do not know each other, and sees none."""
     sessions, key = request.context.sessions, request.key
     if key.user is None or key.expires:
         return answer({"sessions": []})
@@ -164,7 +164,7 @@ async def _replayed_events(run: TurnRun, *, detailed: bool) -> AsyncIterator[byt
 
 
 def _answered_elsewhere(request: ApiRequest, problem: BusyElsewhere, message_id: str, text: str) -> Response | ASGIApp:
-    """Another process is busy in the session: if it is with this very message, its answer is told from what is stored."""
+    """Another process is busy in the session: if it is with this very message, its answer is given from what is stored."""
     context, hosted = request.context, problem.hosted
     turn = hosted.known(message_id)
     if turn is not None and turn.text != text:

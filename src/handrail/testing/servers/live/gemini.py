@@ -204,7 +204,7 @@ class GeminiConversation(LiveConversation):
             self.server.progress.done(step)
 
     async def _turns(self, body: dict[str, Any]) -> None:
-        """Turns that are told. Complete ones are answered: by what the script says next."""
+        """Turns that are given. Complete ones are answered: by what the script says next."""
         said = " ".join(part.get("text", "") for turn in body.get("turns", ()) for part in turn.get("parts", ()))
         step = self.server.progress.current
         complete = body.get("turnComplete", body.get("turn_complete"))
@@ -340,5 +340,5 @@ class GeminiConversation(LiveConversation):
 
 
 def _tells_of(said: str, call: ScriptedCall) -> bool:
-    """Whether words of the host are about this call. Where they name arguments, another call of its tool is told by its own."""
+    """Whether words of the host are about this call. Where they name arguments, another call of its tool is known by its own."""
     return f'"{call.name}"' in said and ("with the arguments" not in said or orjson.dumps(call.args).decode() in said)

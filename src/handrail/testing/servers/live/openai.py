@@ -124,7 +124,7 @@ class RealtimeConversation(LiveConversation):
             await self._response_done("cancelled", reason="turn_detected")
 
     async def _spoken_input(self) -> None:
-        """The model heard it, whether or not the line still holds when that is told."""
+        """The model heard it, whether or not the line still holds when that is reported."""
         turn = self.server.progress.next_turn()
         item = self.utterances[-1]
         end = int(self.ear.heard_ms)
