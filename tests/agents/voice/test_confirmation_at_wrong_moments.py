@@ -103,6 +103,36 @@ async def test_a_yes_after_the_end_of_the_models_question_behind_a_cough_is_a_mi
         assert_nothing_was_bought(case)
 
 
+async def heard_without_words_while_the_model_asked(case: VoiceCase) -> None:
+    """The preview is read, an utterance follows whose words do not come, and the model asks something of its own, to its end."""
+    case.server.on_note = obedient
+    await case.speak()
+    await play_all(case, "I need your word for that.")
+    await play_all(case, READ)
+    await case.client.until(lambda client: "asking" in question(client))
+    await case.speak()
+    await play_all(case, MENU)
+
+
+async def test_an_answer_whose_words_never_come_is_asked_for_again() -> None:
+    async with voice("openai-realtime", [BUY, Turn([Say(MENU)])], client=Client(reports=False)) as case:
+        await heard_without_words_while_the_model_asked(case)
+        await case.client.until(lambda client: question(client) == ["reading", "asking", "reading"])
+        assert_nothing_was_bought(case)
+
+
+async def test_a_yes_to_what_the_model_asked_is_no_answer_though_words_before_it_are_awaited() -> None:
+    turns = [BUY, Turn([Say(MENU)]), Turn([Say("Fine.")], hears="Yes.")]
+    async with voice("openai-realtime", turns, client=Client(reports=False)) as case:
+        await heard_without_words_while_the_model_asked(case)
+        assert question(case.client) == ["reading", "asking"]
+        await case.speak()
+        await case.client.until(lambda client: "Yes." in client.words("user"))
+        await case.client.until(lambda client: len(question(client)) > 2)
+        assert question(case.client)[2] == "reading"
+        assert_nothing_was_bought(case)
+
+
 async def test_words_are_a_miss_where_another_voice_began_after_the_end_that_was_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

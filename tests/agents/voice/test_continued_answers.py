@@ -102,8 +102,7 @@ def drawn(random: Random, provider: str, language: str, *, goes_on: bool) -> Spo
         provider=random.random() < 0.5,
         client=random.random() < 0.4,
         stop_seconds=random.choice((0.2, 0.5, 0.8)),
-        # OpenAI Realtime's words are not kept waiting for where a short answer was played to its end before they came.
-        words_lag=random.choice((0.05, 0.2, 0.5, 0.9) if goes_on or provider == "gemini-live" else (0.02, 0.1, 0.3)),
+        words_lag=random.choice((0.05, 0.2, 0.5, 0.9)),
         more_lag=random.choice((0.05, 0.3, 1.0, 1.6, 2.4, None)),
         finished=random.random() < 0.5,
         answers=random.random() < 0.5,

@@ -39,7 +39,13 @@ from handrail.agents.voice.state.events_and_effects import (
     TimerKind,
 )
 from handrail.agents.voice.state.speech_output import SpeechOutput, SpokenItem
-from handrail.agents.voice.state.turn_detection import TurnDetection, UserUtterance, VoiceActivity, VoiceSpan
+from handrail.agents.voice.state.turn_detection import (
+    PAUSE_SECONDS,
+    TurnDetection,
+    UserUtterance,
+    VoiceActivity,
+    VoiceSpan,
+)
 
 FINISHED_SECONDS = 1.2
 """How long nothing more may be said after an answer."""
@@ -337,7 +343,7 @@ class SpokenConfirmation:
     def judge_elapsed(self) -> None:
         """Nothing more was said for long enough after an answer, or after what was none."""
         if self._unjudged is None:
-            self.consider()
+            self.settled()
         elif self._unjudged.is_recognised:  # otherwise it is judged when it is
             self._judge(self._unjudged)
 
@@ -360,7 +366,19 @@ class SpokenConfirmation:
 
     @property
     def _is_unsettled(self) -> bool:
-        return self._unjudged is not None or self._detection.settling is not None
+        return self._unjudged is not None or self._detection.settling is not None or self._awaits_words()
+
+    def _awaits_words(self) -> bool:
+        """Whether the words of an answer are still to come: a short sound of ours may end before. Looked at again when it is late
+        for them."""
+        heard = self._detection.awaited
+        if heard is None or heard.started_at is None or heard.ended_at is None:
+            return False
+        due = heard.ended_at + PAUSE_SECONDS
+        if self._effects.now >= due or not self._questions.is_answer(heard.started_at, heard.ended_at):
+            return False
+        self._effects.timers.setdefault(Timer(TimerKind.ANSWER_JUDGED), due)
+        return True
 
     def our_audio(self, playing: bool) -> None:
         """While it is not known what the person said, it is not known either whether the preview has to be read again."""

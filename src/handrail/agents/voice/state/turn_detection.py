@@ -278,6 +278,12 @@ class TurnDetection:
         """Whether nothing was said that the last commit does not cover, its late words included."""
         return self._now is None and self._last is not None and not self._last.final
 
+    @property
+    def awaited(self) -> UserUtterance | None:
+        """What was committed last, if it has a name and its words have not come."""
+        last = self._last
+        return last if last is not None and last.name and not last.final else None
+
     def started(self, ago_seconds: float = 0.0, name: str = "", *, by_provider: bool = False) -> float:
         """The user begins to speak, or began some time ago; the moment of it.
 
