@@ -85,11 +85,12 @@ async def killed(dies, kind, request, artifact, folder):
         return True
 
 
-async def every_step(lane, play):
+async def every_step(lane, record_figures, play):
     """`play(dies, folder)` at each of this lane's steps, until a process has come to its end before it."""
     step = lane + 1
     while await play(at_step(step), str(step)):
         step += LANES
+    record_figures(f"killed at {(step - 1) // LANES} steps")
     assert step > LANES, "there were steps to be killed at"
 
 
@@ -160,15 +161,19 @@ async def test_a_change_or_cancellation_whose_process_is_killed_is_finished_by_l
 @pytest.mark.long
 @pytest.mark.parametrize("lane", range(LANES))
 @pytest.mark.parametrize("kind", WORLDS)
-async def test_every_step_of_a_booking_can_be_the_last(kind, lane, request, artifact, tmp_path):
-    await every_step(lane, lambda dies, name: killed(dies, kind, request, artifact, tmp_path / name))
+async def test_every_step_of_a_booking_can_be_the_last(kind, lane, request, artifact, tmp_path, record_figures):
+    await every_step(lane, record_figures, lambda dies, name: killed(dies, kind, request, artifact, tmp_path / name))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("lane", range(LANES))
 @pytest.mark.parametrize("tool", [UPDATE, CANCEL], ids=["change", "cancellation"])
-async def test_every_step_of_a_change_or_cancellation_can_be_the_last(tool, lane, radicale_server, artifact, tmp_path):
-    await every_step(lane, lambda dies, name: killed_later(tool, dies, radicale_server, artifact, tmp_path / name))
+async def test_every_step_of_a_change_or_cancellation_can_be_the_last(
+    tool, lane, radicale_server, artifact, tmp_path, record_figures
+):
+    await every_step(
+        lane, record_figures, lambda dies, name: killed_later(tool, dies, radicale_server, artifact, tmp_path / name)
+    )
 
 
 async def test_a_request_that_is_still_under_way_is_not_settled_as_failed(radicale_server, artifact, tmp_path):

@@ -109,7 +109,9 @@ def test_a_search_goes_by_the_index_and_says_what_it_would_without(base, monkeyp
 @pytest.mark.long
 @pytest.mark.parametrize("namespaces", [["north", "south", "east"], ["north", "south"]], ids="+".join)
 @pytest.mark.parametrize("wanted", [EVERYTHING, Filter(type="person")], ids=["everything", "of a type"])
-def test_of_25_000_vectors_the_index_finds_98_of_100_that_are_closest(base_of_25_000, monkeypatch, namespaces, wanted):
+def test_of_25_000_vectors_the_index_finds_98_of_100_that_are_closest(
+    base_of_25_000, monkeypatch, namespaces, wanted, record_figures
+):
     kb, points = base_of_25_000
     asked = points.points[-QUERIES:]
     before = scans(kb)
@@ -120,5 +122,5 @@ def test_of_25_000_vectors_the_index_finds_98_of_100_that_are_closest(base_of_25
     assert scans(kb) - before == QUERIES
     assert {len(one) for one in exact} == {CLOSEST}
     share = sum(len({*one} & {*right}) for one, right in zip(found, exact, strict=True)) / (QUERIES * CLOSEST)
-    print(f"\n{share:.3f} of the {CLOSEST} closest were found by the index")
+    record_figures(f"{share:.3f} of the {CLOSEST} closest were found by the index")
     assert share >= 0.98
