@@ -24,8 +24,6 @@ from handrail.contract.server_requests import RequestStore
 from handrail.contract.usage import UsageStore
 
 Effects = Literal["none", "idempotent", "unsafe"]
-STABLE_ID = "provider:"
-"""How the key of a call begins that is made of the provider's id, because that outlives its message."""
 HOLD_TOKENS = 64
 """Tokens that a request keeps: enough for every page that may still show it, and no more however often it is looked at."""
 
@@ -102,11 +100,6 @@ class Alias:
     """SHA-256 of the canonical parsed arguments, before defaults and clamps."""
     ledger_key: str | None
     hold_id: str | None
-
-    @property
-    def is_stable(self) -> bool:
-        """Whether calls are found by it; otherwise it is only shown."""
-        return self.call_id.startswith(STABLE_ID)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

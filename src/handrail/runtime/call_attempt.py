@@ -12,7 +12,6 @@ from handrail.contract.envelope import ToolFailure
 from handrail.contract.errors import ErrorType
 from handrail.contract.frozen import FrozenDict
 from handrail.contract.intents import Intent
-from handrail.contract.store import STABLE_ID
 from handrail.runtime.policy import GateName
 
 if TYPE_CHECKING:
@@ -137,6 +136,8 @@ class Attempt:
     loop_key: bytes = field(default=b"", init=False)
     """The same as the loop detector compares them."""
     key: str = field(default="", init=False)
+    has_stable_id: bool = field(default=False, init=False)
+    """Whether the key is made of the provider's id, and not of its content."""
     digest: str = field(default="", init=False)
     exact: str = field(default="", init=False)
     """The digest of all arguments; `digest` is that of the tool's `dedupeFields`, where it names some."""
@@ -161,11 +162,6 @@ class Attempt:
     write: Write | None = field(default=None, init=False)
     handed_out: tuple[str, ...] = field(default=(), init=False, repr=False)
     """Tokens of the user that the handler was given: they leave the call by no way that others can read."""
-
-    @property
-    def has_stable_id(self) -> bool:
-        """Whether its key is made of the provider's id, and not of its content."""
-        return self.key.startswith(STABLE_ID)
 
 
 Check = Callable[[Attempt], "Refusal | None"]

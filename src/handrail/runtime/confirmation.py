@@ -35,7 +35,7 @@ from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule, Write
 from handrail.runtime.envelopes import Answers, AuditTrail, declined, declined_answer, milliseconds_since
 from handrail.runtime.execution import Execution
 from handrail.runtime.gates import admit, ask_host, give_back_budget, prepare
-from handrail.runtime.known_calls import Aliases, Entry, alias_of, args_digest, attach_id, call_id_of, key_of
+from handrail.runtime.known_calls import Aliases, Entry, alias_of, args_digest, attach_id, call_id_of, is_stable, key_of
 from handrail.runtime.ledger_lookup import LedgerLookup
 from handrail.runtime.policy import GateName
 from handrail.runtime.statistics import CallStatistics
@@ -450,6 +450,7 @@ def readmit(session: Session, hold: Hold) -> Attempt | Refusal:
     attempt.ordinal = hold.ordinal
     attempt.write = Write(session.interruptions)
     attempt.key = key_of(hold)
+    attempt.has_stable_id = hold.alias is not None and is_stable(hold.alias)
     return attempt
 
 

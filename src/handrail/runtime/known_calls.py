@@ -28,7 +28,7 @@ from handrail.contract.envelope import ToolFailure, ToolResponse
 from handrail.contract.errors import UsageError
 from handrail.contract.intents import Intent
 from handrail.contract.ports import Clock
-from handrail.contract.store import STABLE_ID, Alias, Hold, Store, StoreUnavailable
+from handrail.contract.store import Alias, Hold, Store, StoreUnavailable
 from handrail.runtime.call_attempt import Attempt
 from handrail.schema.strict_json import canonical
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _new = tuple.__new__
 _LIKE_A_CONNECTION = re.compile(r"[0-9]*:")
+STABLE_ID = "provider:"
+"""How the key of a call begins that is made of the provider's id, because that outlives its message."""
 _KEY = re.compile(STABLE_ID + r"(?::(?=[0-9]*:)|[0-9]+:)?(.*)", re.DOTALL)
 _HELD_KEY = re.compile(r"message:[^:]*:(.*)", re.DOTALL)
 Settled = tuple[str, bytes, bool, ToolFailure | None, tuple[Intent, ...], Mapping[str, Any], bytes, float, int]
@@ -89,6 +91,11 @@ def hash_key(tool: str, canonical_args: bytes, turn: int) -> str:
     return f"hash:{turn}:{sha256(content).hexdigest()[:16]}"
 
 
+def is_stable(alias: Alias) -> bool:
+    """Whether calls are found by it; otherwise it is only shown."""
+    return alias.call_id.startswith(STABLE_ID)
+
+
 def call_id_of(hold: Hold) -> str | None:
     """The provider's id of the call, as it came."""
     if hold.call_id is not None or hold.alias is None:
@@ -98,7 +105,7 @@ def call_id_of(hold: Hold) -> str | None:
 
 def key_of(hold: Hold) -> str:
     """The key of the call within its session."""
-    if hold.alias is not None and hold.alias.is_stable:
+    if hold.alias is not None and is_stable(hold.alias):
         return hold.alias.call_id
     return hash_key(hold.tool, hold.args.encode(), hold.turn)
 

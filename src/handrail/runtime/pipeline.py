@@ -80,7 +80,7 @@ class Pipeline:
         # 3. Replay by id
         key = id_key(call, connection)
         if key is not None:
-            attempt.key = key
+            attempt.key, attempt.has_stable_id = key, True
             # Three looks in memory, before anything is awaited: nearly every call is new, and must not wait to learn it.
             by_id = session.calls_by_id
             if key in session.replays or key in by_id or (by_id.forgotten is not None and key in by_id.forgotten):

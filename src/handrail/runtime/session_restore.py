@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from handrail.contract.store import Alias, Store
 from handrail.runtime.confirmation import Confirmations, take_ordinal_of
-from handrail.runtime.known_calls import Aliases, CallIds, Entry, id_of_key
+from handrail.runtime.known_calls import Aliases, CallIds, Entry, id_of_key, is_stable
 from handrail.runtime.session import Session
 from handrail.runtime.turns import TurnRecord
 
@@ -16,7 +16,7 @@ async def restore(
 ) -> None:
     """Give a resumed session its calls by id, the ordinals of the calls that the model remembers, and its held calls."""
     await aliases.store_unstored()
-    stored = [alias for alias in await store.aliases(session.id) if alias.is_stable]
+    stored = [alias for alias in await store.aliases(session.id) if is_stable(alias)]
     session.calls_by_id = CallIds()
     for alias in stored:
         entry = session.writes.get(alias.ledger_key) if alias.ledger_key is not None else None
