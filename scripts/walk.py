@@ -4,8 +4,9 @@
 
 Each walk plays one request through real parts and records which functions of Handrail are entered: distinct functions, the
 distinct files that hold them, and the distinct calls from a function into one of another file. A first, unmeasured request
-brings imports and compiled plans out of the way. Tasks that are seen at work while nothing is asked (the housekeeper, watches)
-are left out, with what they have done in threads and ask of the store. Server and voice run as `handrail serve` in a process
+brings imports and compiled plans out of the way. What is asked of a server is asked twice more, on a connection that is open, and
+counts if it is entered both times. Tasks that are seen at work while nothing is asked (the housekeeper, watches) are left out,
+with what they have done in threads and ask of the store. Server and voice run as `handrail serve` in a process
 of its own, against local servers that speak the providers' protocols; the code of those protocols is left out too, but for the
 microphone's frames.
 """
@@ -24,10 +25,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
-from urllib.request import Request, urlopen
 
 from websockets.sync.client import connect
 
@@ -219,6 +220,7 @@ class Served:
         self.url = url
         self._process = process
         self._pid = pid
+        self._connection = HTTPConnection(url.partition("://")[2], timeout=60)
 
     def idle(self) -> None:
         """Let the recorder see what works while nothing is asked; what the request before left to do is done by then. Statistics
@@ -228,6 +230,9 @@ class Served:
         time.sleep(7.5)
 
     def start(self) -> None:
+        self._connection.close()  # the server has closed it by now
+        self._connection.connect()
+        time.sleep(0.1)
         os.kill(self._pid, signal.SIGUSR1)
         time.sleep(0.02)
 
@@ -244,9 +249,12 @@ class Served:
 
     def post(self, path: str, body: Mapping[str, Any], **headers: str) -> bytes:
         headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", **headers}
-        with urlopen(Request(self.url + path, json.dumps(body).encode(), headers), timeout=60) as answer:  # noqa: S310
-            content: bytes = answer.read()
-            return content
+        self._connection.request("POST", path, json.dumps(body), headers)
+        answer = self._connection.getresponse()
+        content = answer.read()
+        if answer.status >= 300:
+            raise RuntimeError(f"{path}: {answer.status} {content!r}")
+        return content
 
     def open(self) -> dict[str, Any]:
         opened: dict[str, Any] = json.loads(self.post("/api/sessions", {}))
@@ -289,12 +297,12 @@ def _message(approve: bool) -> Callable[[], dict[str, Any]]:
 
     def play(provider: Any) -> dict[str, Any]:
         settings = f'[agent]\nmodel = "openai-chat:walk"\nbase_url = "{provider.base_url}"\n'
+        found: list[dict[str, Any]] = []
         with _served(settings) as served:
             session = served.open()
             path, secret = f"/api/sessions/{session['sessionId']}", {"X-Session-Token": session["token"]}
-            for number in range(2):
-                last = number == 1
-                if last and not approve:
+            for number in range(3):
+                if number and not approve:
                     served.idle()
                     served.start()
                 told = served.post(
@@ -303,17 +311,17 @@ def _message(approve: bool) -> Callable[[], dict[str, Any]]:
                     Accept="text/event-stream",
                     **secret,
                 ).decode()
-                if last and not approve:
-                    return served.stop()
+                if number and not approve:
+                    found.append(served.stop())
                 request = _data(told, "confirmation")
-                if last:
+                if number and approve:
                     served.idle()
                     served.start()
                 served.post(f"/api/confirmations/{request['id']}/approve", {"token": request["token"]}, **secret)
-                if last:
-                    return served.stop()
+                if number and approve:
+                    found.append(served.stop())
                 time.sleep(1.0)  # the late result is told to the model
-        raise AssertionError
+        return _shared(found)
 
     return walk
 
@@ -350,19 +358,22 @@ def _voice(frames_only: bool) -> Callable[[], dict[str, Any]]:
                 rate = max(ticket["audio"]["input"]["rates"])
                 hello = {"protocol": ticket["protocol"], "ticket": ticket["ticket"], "audio": {"rate": rate}}
                 line.send(json.dumps({"type": "hello", **hello, "abilities": {"sound": True}}))
-                for number in range(2):
+                found: list[dict[str, Any]] = []
+                for number in range(3):
                     _until(line, "ready" if number == 0 else None)
-                    if number == 1:
+                    if number:
                         served.idle()
-                    if number == 1 and frames_only:
+                    if number and frames_only:
                         return _shared([_heard(served, line, silence(80, rate), rate) for _ in range(6)])
-                    if number == 1:
+                    if number:
                         served.start()
                     for frame in _frames(speech(1_000, rate) + silence(1_500, rate), rate):
                         line.send(frame)
                         time.sleep(0.002)
                     _until(line, "turn_done")
-                return served.stop()
+                    if number:
+                        found.append(served.stop())
+                return _shared(found)
 
     return walk
 
