@@ -29,12 +29,16 @@ class WindowRow(NamedTuple):
     source: str
 
 
+_OTHER_KINDS = frozenset({"image", "tts"})
+"""After a model's name they make another model of it, which has less room."""
 _CHAT = ("openai-chat", "openai-responses")
 WINDOWS: tuple[WindowRow, ...] = (
     WindowRow(_CHAT, "gpt-5", 400_000, OPENAI),
     WindowRow(_CHAT, "gpt-5.1", 400_000, OPENAI),
     WindowRow(_CHAT, "gpt-5.2", 400_000, OPENAI),
     WindowRow(_CHAT, "gpt-5-chat", 128_000, OPENAI),
+    WindowRow(_CHAT, "gpt-5.1-chat", 128_000, OPENAI),
+    WindowRow(_CHAT, "gpt-5.2-chat", 128_000, OPENAI),
     WindowRow(_CHAT, "gpt-4.1", 1_047_576, OPENAI),
     WindowRow(_CHAT, "gpt-4o", 128_000, OPENAI),
     WindowRow(_CHAT, "gpt-4-turbo", 128_000, OPENAI),
@@ -55,13 +59,11 @@ WINDOWS: tuple[WindowRow, ...] = (
     WindowRow(("gemini",), "gemini-flash", 1_048_576, GOOGLE),
     WindowRow(("gemini",), "gemini-pro-latest", 1_048_576, GOOGLE),
     WindowRow(("gemini",), "gemini-3.1-pro", 1_048_576, GOOGLE),
-    WindowRow(("gemini",), "gemini-3.1-flash", 1_048_576, GOOGLE),
+    WindowRow(("gemini",), "gemini-3.1-flash-lite", 1_048_576, GOOGLE),
     WindowRow(("gemini",), "gemini-3-pro", 1_048_576, GOOGLE),
-    WindowRow(("gemini",), "gemini-3-pro-image", 65_536, GOOGLE),
     WindowRow(("gemini",), "gemini-3-flash", 1_048_576, GOOGLE),
     WindowRow(("gemini",), "gemini-2.5-pro", 1_048_576, GOOGLE),
     WindowRow(("gemini",), "gemini-2.5-flash", 1_048_576, GOOGLE),
-    WindowRow(("gemini",), "gemini-2.5-flash-image", 65_536, GOOGLE),
     WindowRow(("gemini",), "gemini-2.0-flash", 1_048_576, GOOGLE),
     WindowRow(("gemini",), "gemini-1.5-pro", 2_097_152, GOOGLE),
     WindowRow(("gemini",), "gemini-1.5-flash", 1_048_576, GOOGLE),
@@ -92,7 +94,8 @@ def context_window(provider: str, model: str) -> int | None:
 
 
 def _names(name: str, model: str) -> bool:
-    return not name or model == name or model.startswith(f"{name}-")
+    rest = model.removeprefix(name)
+    return not name or (model.startswith(name) and rest[:1] in ("", "-") and _OTHER_KINDS.isdisjoint(rest.split("-")))
 
 
 @cache

@@ -519,7 +519,7 @@ class GeminiLiveTransport:
         return []
 
     def change_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> list[Message]:
-        """A connection of this provider keeps the tools that it was set up with; the next one has these, resumed or not."""
+        """Most models of this provider keep the tools of their set-up on a connection; the next one has these, resumed or not."""
         self._configure(replace(self._config, system=system, tools=tools))
         return []
 
