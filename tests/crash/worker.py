@@ -87,6 +87,9 @@ class _Worker:
         self.random = random.Random(job.seed)
         self.passed = 0
         """How often it was at the point where it is to die."""
+        self.unanswered: list[Wanted] = []
+        """Calls of this connection whose first execution took too long. An identical one after them would be their retry, and not
+        a second wish, whatever its id."""
         self.journal = Journal(job.folder / "journal.jsonl")
         prepare(self.journal, job.number, job.seed)
 
@@ -101,7 +104,10 @@ class _Worker:
         for number, turn in enumerate(job.turns):
             session = await runtime.resume_session(job.session_id, token=job.token, restored_calls=turn.restored)
             await session.begin_turn(turn.input_id)
+            self.unanswered = []
             for position, wanted in enumerate(turn.calls):
+                if any((wanted.tool, wanted.args) == (one.tool, one.args) for one in self.unanswered):
+                    continue
                 new_id = f"call_{job.number}_{number}_{position}"
                 if not await self._deliver(session, turn, position, wanted, new_id):
                     break  # the model is connected elsewhere by now
@@ -132,6 +138,8 @@ class _Worker:
             if kind != "later":
                 break
             await asyncio.sleep(0.05)
+        if kind == "later":
+            self.unanswered.append(wanted)
         receipt = answer.data["receipt"] if answer.ok else None
         self.journal.write(
             "answer", worker=self.job.number, logical=wanted.logical, id=call_id, outcome=kind, receipt=receipt

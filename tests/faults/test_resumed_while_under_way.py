@@ -255,3 +255,41 @@ async def test_of_two_that_continue_for_a_dead_process_at_once_the_second_runs_w
         assert world.starts == 1
         again = await session.call("set", {"q": "a"}, call_id="c1")
         assert (again.data, again.meta["replayed"], world.starts) == (second.data, True, 1)
+
+
+async def test_who_may_take_over_from_an_owner_that_lives_waits_for_its_outcome(world, gate):
+    """The owner is too busy to renew its lease. Nobody hears "in progress" before the time for waiting is over."""
+    async with world:
+        here = await world.session(runtime=world.runtime(policy=QUICK, capabilities={"gate": gate}))
+        running = asyncio.create_task(here.call("set", {"q": "a"}, call_id="c1"))
+        await until(lambda: world.starts)
+        here.core._housekeeper.cancel()
+        await asyncio.sleep(0.03)
+        session = await resumed(here, world.runtime(policy=QUICK, capabilities={"gate": gate}))
+        again = asyncio.create_task(session.call("set", {"q": "a"}, call_id="c2"))
+        await asyncio.wait([again], timeout=0.3)
+        assert not again.done()
+        gate.set()
+        assert (await running).ok
+        assert (await again).meta["replayed"]
+        assert world.starts == 1
+
+
+async def test_who_waits_for_an_owner_that_dies_takes_over_at_once(world, gate):
+    async with world:
+        never = asyncio.Event()
+        old = world.runtime(policy=QUICK, capabilities={"gate": never})
+        here = await world.session(runtime=old)
+        running = asyncio.create_task(here.call("set", {"q": "a"}, call_id="c1"))
+        await until(lambda: world.starts)
+        old._housekeeper.cancel()
+        await asyncio.sleep(0.03)
+        session = await resumed(here, world.runtime(policy=QUICK, capabilities={"gate": gate}))
+        again = asyncio.create_task(session.call("set", {"q": "a"}, call_id="c2"))
+        await asyncio.wait([again], timeout=0.2)
+        gate.set()
+        await world.store.release_owner(old.owner)
+        assert (await again).ok
+        assert world.starts == 2, "what may run twice was begun anew by who took over"
+        never.set()
+        await running

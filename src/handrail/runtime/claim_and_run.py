@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 # Pauses of 0.05 s, doubled each time: about three seconds in all, after which the housekeeper tries.
 _FINISH_TRIES = 6
+_POLL_SECONDS = 0.05
 
 
 class AppliesIntents(Protocol):
@@ -204,7 +205,7 @@ class LedgerClaims:
                 self._forget(attempt, entry, hold)
                 return self._answers.refuse(attempt, refusal, free=True)
             try:
-                result = await self._claim(attempt, key, hold)
+                result = await self._claim_patiently(attempt, key, hold)
             except StoreUnavailable as error:
                 self._forget(attempt, entry, hold)
                 if hold is None:
@@ -428,6 +429,20 @@ class LedgerClaims:
                 if result.verdict is ClaimVerdict.STALE_CONNECTION:
                     await self._lost_connection(attempt.session, attempt.connection)
                 return self._answers.refuse(attempt, _verdict_refusal(attempt, result), free=True)
+
+    async def _claim_patiently(self, attempt: Attempt, key: str, hold: Hold | None) -> ClaimResult:
+        """The claim, again and again while only an owner stands in the way that no longer renews its lease: it may be busy, and
+        will end, or dead, and the store will soon know."""
+        deadline = self._clock.monotonic() + attempt.session.limits.wait_seconds
+        while True:
+            result = await self._claim(attempt, key, hold)
+            if hold is not None or result.verdict is not ClaimVerdict.RUNNING or result.row is None:
+                return result
+            if self._clock.monotonic() >= deadline or self._was_cancelled(attempt, hold):
+                return result
+            if not await self._lookup.may_be_taken_over(result.row):
+                return result  # nothing but its outcome can be waited for
+            await self._clock.sleep(_POLL_SECONDS)
 
     async def _claim(self, attempt: Attempt, key: str, hold: Hold | None) -> ClaimResult:
         """The store's answer to the claim. Asked a second time where there is none: an unheard commit is recognised as ours."""
