@@ -1,6 +1,7 @@
 """Which questions are answered from the handbook: those that are known in every word, each by its record, and no other."""
 
 import re
+from importlib.resources import files
 
 import pytest
 from tests.reference.demo.conftest import Opens
@@ -82,6 +83,12 @@ async def test_a_question_that_only_looks_like_a_known_one_is_declined(open_demo
     async with open_demo_case() as here:
         assert "No language model is connected" in await here.say(question)
         assert here.events[-1].data["citations"] == []
+
+
+def test_the_demo_takes_no_tool_that_comes_with_handrail_for_the_users_own() -> None:
+    folders = [one for package in ("handrail", "handrail_reference") for one in (files(package) / "tools").iterdir()]
+    tools = {one.name.replace("-", "_") for one in folders if (one / "schema.json").is_file()}
+    assert set(LANGUAGE["reference_tools"]) == tools
 
 
 def quoted(question: str, text: str, own: str = "doc:orders") -> str:
