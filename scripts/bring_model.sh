@@ -24,7 +24,8 @@ waited=0
 while [ ! -f model.there ]; do
     if ! kill -0 "$bringing" 2>/dev/null; then
         # It may have ended between the two looks.
-        [ -f model.there ] || echo "MiniLM could not be brought, so search knows words only; build/run/$log says why, the next start tries again."
+        # The last line is the reason: a download that failed, or settings that stop every command.
+        [ -f model.there ] || echo "MiniLM is not there, so search knows words only; the next start tries again. $(tail -n 1 "$log")"
         exit 0
     fi
     if [ "$waited" = 3 ]; then
