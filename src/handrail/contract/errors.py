@@ -90,7 +90,9 @@ class CallLost(HandrailError):
 
 def missing_extra(feature: str, extra: str) -> ConfigError:
     """The error for something whose packages are not installed: it names the extra and the command that installs it."""
-    return ConfigError(f'{feature} needs the extra "{extra}"; run `pip install "handrail[{extra}]"`.')
+    # A copy of the repository has two packages, and pip finds the second in none of the first's requirements.
+    copy = " (from a copy as docs/install.md says)" if extra in ("reference", "embeddings") else ""
+    return ConfigError(f'{feature} needs the extra "{extra}"; run `pip install "handrail[{extra}]"`{copy}.')
 
 
 class JsonError(HandrailError):
