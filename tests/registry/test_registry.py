@@ -574,3 +574,12 @@ def test_tools_outside_the_artifact_s_folder_are_found_where_the_operator_says(s
     assert len(project.load(tools_root=elsewhere)) == 1
     with pytest.raises(ArtifactError, match="lies outside"):
         project.load(tools_root=project.tools)
+
+
+def test_a_mode_that_there_is_not_is_a_sentence(shelf):
+    shelf.new()
+    shelf.build()
+    snapshot = shelf.load().snapshot()
+    for ask in (lambda: snapshot.provider_schemas("openai-chat", "txt"), lambda: snapshot.summaries("txt")):
+        with pytest.raises(UsageError, match=r'There is no mode "txt"; there are "text" and "voice"\.'):
+            ask()

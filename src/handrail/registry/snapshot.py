@@ -234,9 +234,15 @@ class Snapshot:
                     schemas[
                         versioned_name(tool.tool_id, tool.version) if tool.tool_id in self.versions else tool.tool_id
                     ]
-                    for tool in self.by_mode[mode]
+                    for tool in self._of_mode(mode)
                 ]
         raise RegistryError(f'The artifact has no schemas for "{provider}"; it was built for {", ".join(known)}.')
+
+    def _of_mode(self, mode: Mode | None) -> tuple[LoadedTool, ...]:
+        try:
+            return self.by_mode[mode]
+        except KeyError:
+            raise UsageError(f'There is no mode "{mode}"; there are "text" and "voice".') from None
 
     def _provider_lines(self) -> list[bytes]:
         if self._base is not None:
@@ -247,4 +253,4 @@ class Snapshot:
         return self._providers.splitlines()
 
     def summaries(self, mode: Mode | None = None) -> dict[str, str]:
-        return {tool.tool_id: tool.summary for tool in self.by_mode[mode]}
+        return {tool.tool_id: tool.summary for tool in self._of_mode(mode)}
