@@ -125,3 +125,12 @@ def test_a_key_has_roles_that_exist(project, handrail):
     assert wrong.code == 2
     assert wrong.err.strip().endswith('There is no role "manger"; did you mean "manager"?')
     assert "other" not in handrail("keys", "list").out
+
+
+@pytest.mark.parametrize("words", [("add", "laptop", "--operator"), ("list",), ("revoke", "laptop")])
+def test_without_a_project_there_are_no_keys_and_none_is_made(tmp_path, monkeypatch, handrail, words):
+    monkeypatch.chdir(tmp_path)
+    said = handrail("keys", *words)
+    assert said.code == 2
+    assert "There is no project in this folder" in said.err
+    assert list(tmp_path.iterdir()) == []

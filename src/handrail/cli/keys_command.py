@@ -15,7 +15,7 @@ from typing import Any
 from handrail.app import check_roles, has_store, store_url
 from handrail.cli import nearest
 from handrail.cli.output import print_json
-from handrail.cli.project import add_role_flag, current_settings
+from handrail.cli.project import add_role_flag, project_settings
 from handrail.contract.errors import UsageError
 from handrail.contract.keys import Key, KeyStore, Role
 from handrail.server.earlier_files import import_files
@@ -52,7 +52,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    return asyncio.run(_run(current_settings(), options))
+    return asyncio.run(_run(project_settings(), options))
 
 
 async def _run(settings: Settings, options: Namespace) -> int:
