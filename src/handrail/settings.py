@@ -415,7 +415,7 @@ _TABLE = re.compile(r"\('(.+?)',?\)")
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors on Windows write a byte order mark
     except UnicodeDecodeError:
         raise ConfigError(f"{FILE} is not UTF-8 text.") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:

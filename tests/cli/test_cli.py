@@ -685,3 +685,68 @@ def test_nothing_in_a_file_steers_the_terminal(project, handrail):
     assert handrail("build").code == 0
     for words in (("list",), ("show", "lookup_order"), ("list", "--json"), ("show", "lookup_order", "--json")):
         assert not set(handrail(*words).out) & {"\x9b", "\u3164"}, words
+
+
+def test_a_tool_that_was_written_and_not_built_is_said_to_be_unbuilt(built, handrail):
+    assert handrail("new", "find_order").code == 0
+    sentence = 'The tool "find_order" is not built yet; run `handrail build`.'
+
+    shown = handrail("show", "find_order")
+    assert (shown.code, shown.err) == (2, f"handrail show: {sentence}\n")
+    called = handrail("call", "find_order")
+    assert called.code == 1
+    assert called.err.endswith(f"{sentence}\n")
+
+    assert handrail("call", "find_nothing").err == ""
+    assert 'There is no tool "find_nothing"' in handrail("show", "find_nothing").err
+
+
+@pytest.mark.parametrize("words", [("list",), ("list", "--json"), ("show", "format_datetime")])
+def test_a_folder_without_a_project_is_named_before_what_comes_with_handrail(tmp_path, monkeypatch, handrail, words):
+    monkeypatch.chdir(tmp_path)
+    said = handrail(*words)
+    assert said.code == 0
+    assert said.err.startswith(f"handrail {words[0]}: there is no project in this folder")
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ('confirmation_when = "mode =="', '"confirmation_when" in [policy.tools.cancel_order]'),
+        ('confirmation_when = "args.amount > 1"', 'asks for "args.amount", which there is not'),
+        ("requires_confirmation = false", "allows more than the tool's author does"),
+    ],
+)
+def test_a_policy_that_would_stop_the_start_stops_the_build(built, handrail, lines, sentence):
+    before = (built / "tool_registry.json").read_bytes()
+    with (built / "handrail.toml").open("a", encoding="utf-8") as file:
+        file.write(f"\n[policy.tools.cancel_order]\n{lines}\n")
+    for words in (("build",), ("build", "--check")):
+        said = handrail(*words)
+        assert said.code == 2
+        assert sentence in said.err
+    assert (built / "tool_registry.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("call", "count_words", "--args", "@args.json"), "--args takes JSON and no file"),
+        (("init", ""), "The folder's name is empty"),
+        (("mcp", "add", "time", "http://127.0.0.1:9/mcp"), "`handrail mcp add time --url ADDRESS`"),
+        (("mcp", "add", "time", "--", "https://example.org/mcp"), "`handrail mcp add time --url ADDRESS`"),
+        (("mcp", "add", "time", "--take", "--", "x"), "handrail mcp add: unrecognized arguments: --take"),
+    ],
+)
+def test_a_slip_on_the_command_line_is_a_sentence(built, handrail, words, sentence):
+    said = handrail(*words)
+    assert said.code == 2
+    assert sentence in said.err
+    assert "usage:" not in said.err
+
+
+def test_a_byte_order_mark_before_the_settings_is_no_mistake(built, handrail):
+    file = built / "handrail.toml"
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    said = handrail("list")
+    assert (said.code, said.err) == (0, "")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from handrail.app import build_plan
+from handrail.app import build_plan, host_policy
 from handrail.build.compiler import BuildPlan, BuildResult, build
 from handrail.build.diff import diff_registries, paired_entries, unbumped
 from handrail.build.watch import changes
@@ -22,8 +22,9 @@ from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import HandrailError, UsageError
 from handrail.providers.adapted import RENAMED
 from handrail.registry.artifact import read_artifact
+from handrail.registry.host_policy import NO_HOST_POLICY, HostPolicy
 from handrail.registry.registry import environment_from
-from handrail.registry.version_rules import VersionRules, check_rules
+from handrail.registry.version_rules import check_rules
 
 _LOG = logging.getLogger("handrail.build")
 EXAMPLES = """examples:
@@ -59,17 +60,19 @@ def run(options: Namespace) -> int:
     plan = build_plan(settings, options.directory, options.output)
     if options.watch:
         return _watch(plan, options)
-    return _once(plan, options, settings.versions if options.directory is None else {})
+    return _once(plan, options, host_policy(settings) if options.directory is None else NO_HOST_POLICY)
 
 
-def _once(plan: BuildPlan, options: Namespace, rules: Mapping[str, VersionRules] | None = None) -> int:
+def _once(plan: BuildPlan, options: Namespace, host: HostPolicy = NO_HOST_POLICY) -> int:
     with authors_speak_aside():
         result = build(plan, None if options.json else progress_for("building"))
     if not result.errors:
         versions: dict[str, list[str]] = {}
         for entry in result.entries:
             versions.setdefault(entry["toolId"], []).append(entry["version"])
-        check_rules(rules or {}, versions)  # what no server could start with is not written
+        # What no server could start with is not written.
+        check_rules(host.versions, versions)
+        host.entries(result.entries)
     broken = _breaking(result, options.against)
     failed = bool(result.errors or broken or (options.strict and result.warnings))
     written = False

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from handrail.app import Runtime, check_roles, open_runtime
 from handrail.cli.chat_lines import MAX_TIMES
 from handrail.cli.output import authors_speak_aside, print_json, warn
-from handrail.cli.project import add_role_flag, current_settings, kept_or_scratch, tools_at_hand
+from handrail.cli.project import add_role_flag, current_settings, kept_or_scratch, tools_at_hand, unbuilt
 from handrail.cli.terminal_input import confirm
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, UsageError
@@ -48,6 +48,8 @@ def run(options: Namespace) -> int:
         raise UsageError(f"--user must be text; {options.user!r} is not.")
     if not options.tenant.isprintable():
         raise UsageError(f"--tenant must be text; {options.tenant!r} is not.")
+    if options.args.startswith("@"):
+        raise UsageError("--args takes JSON and no file; to read one, write `--args - < FILE`.")
     # As bytes, and no more than can be right: whether they are text is for the pipeline to say.
     args = sys.stdin.buffer.read(MAX_ARGUMENT_BYTES + 1) if options.args == "-" else options.args
     with kept_or_scratch(current_settings(), "call") as found:
@@ -56,6 +58,10 @@ def run(options: Namespace) -> int:
         with authors_speak_aside():
             response = asyncio.run(_call(open_runtime(settings, registry), options, args))
     print_json(response.to_dict())
+    if response.error is not None and response.error.type is ErrorType.NOT_FOUND:
+        known = options.registry is not None or options.name in registry.snapshot()
+        if not known and (sentence := unbuilt(settings, options.name)):
+            warn(sentence)
     return 0 if response.ok else 1
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from handrail.build.scaffold import init_project
 from handrail.cli.output import print_json
+from handrail.contract.errors import UsageError
 
 EXAMPLES = "examples:\n  handrail init demo\n  handrail init ."
 
@@ -18,6 +19,8 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
+    if not options.folder.strip():
+        raise UsageError("The folder's name is empty; give one, or leave it out to make the project here.")
     folder = Path(options.folder)
     written = init_project(folder)
     if options.json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from handrail.cli.output import print_json, show
-from handrail.cli.project import current_settings, tools_at_hand
+from handrail.cli.project import current_settings, say_without_project, tools_at_hand
 from handrail.registry.artifact import versioned_name
 
 EXAMPLES = "examples:\n  handrail list\n  handrail list --mode voice\n  handrail list --category retrieval --json"
@@ -21,7 +21,10 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    _, registry = tools_at_hand(current_settings(), options.registry)
+    settings = current_settings()
+    if options.registry is None:
+        say_without_project(settings, "list")
+    _, registry = tools_at_hand(settings, options.registry)
     snapshot = registry.snapshot()
     every = [one for tool in snapshot for one in snapshot.versions.get(tool.tool_id, {"": tool}).values()]
     tools = [

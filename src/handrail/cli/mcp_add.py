@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from argparse import REMAINDER, ArgumentParser, Namespace
 from typing import Any
+from urllib.parse import urlsplit
 
 from handrail.authoring.mcp.lock import LOCK_FILE, read_lock, write_lock
 from handrail.authoring.mcp.server_config import upstream_config
@@ -81,6 +82,8 @@ def run(options: Namespace) -> int:
 
 def _values(options: Namespace) -> dict[str, Any]:
     command = options.command
+    if command and urlsplit(command[0]).scheme in ("http", "https"):
+        raise UsageError(f"A server at an address is given by --url: `handrail mcp add {options.name} --url ADDRESS`.")
     if bool(command) == bool(options.url):
         raise UsageError("Give either --url or, after --, the command that starts the server.")
     values: dict[str, Any] = {"url": options.url} if options.url else {"command": command}

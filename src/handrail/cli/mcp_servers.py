@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from handrail.authoring.mcp.imported import effects_of
 from handrail.authoring.mcp.inspection import tool_id_of
 from handrail.authoring.mcp.server_config import UpstreamConfig
+from handrail.cli import Parser
 from handrail.cli.output import count, show
 from handrail.contract.errors import UsageError
 from handrail.settings import Settings
@@ -30,7 +31,7 @@ def split_command(options: Namespace, add_options: Callable[[ArgumentParser], No
     given = list(options.command)
     place = given.index("--") if "--" in given else None
     before, command = (given, []) if place is None else (given[:place], given[place + 1 :])
-    parser = ArgumentParser(prog=f"handrail mcp {options.action}", add_help=False)
+    parser = Parser(prog=f"handrail mcp {options.action}", add_help=False, allow_abbrev=False)
     add_options(parser)
     if place is None and before and not before[0].startswith("-"):
         before, command = [], before

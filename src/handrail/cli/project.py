@@ -79,6 +79,22 @@ def kept_or_scratch(settings: Settings, command: str, meanwhile: str = "") -> It
         yield replace(settings, project=Path(folder))
 
 
+def say_without_project(settings: Settings, command: str) -> None:
+    """Said first: what follows may be another folder's affair."""
+    if not is_project(settings):
+        sys.stderr.write(
+            f"handrail {command}: there is no project in this folder, so the tools that come with Handrail are meant; "
+            "`handrail init` makes one.\n"
+        )
+
+
+def unbuilt(settings: Settings, name: str) -> str:
+    """A sentence if there is a folder of this tool that no build has taken in; otherwise nothing."""
+    folders = settings.tools_path.iterdir() if settings.tools_path.is_dir() else ()
+    there = any(one.name.replace("-", "_") == name and (one / "schema.json").is_file() for one in folders)
+    return f'The tool "{name}" is not built yet; run `handrail build`.' if there else ""
+
+
 def tools_at_hand(settings: Settings, artifact: str | None = None) -> tuple[Settings, Registry]:
     """The registry that was built, or is named; where there is neither one nor tools to build, those that come with Handrail.
     The settings are those that fit it."""

@@ -6,7 +6,8 @@ from argparse import ArgumentParser, Namespace
 from typing import Any, cast
 
 from handrail.cli.output import print_json, show
-from handrail.cli.project import current_settings, tools_at_hand
+from handrail.cli.project import current_settings, say_without_project, tools_at_hand, unbuilt
+from handrail.contract.errors import UsageError
 
 EXAMPLES = """examples:
   handrail show lookup_order
@@ -23,8 +24,15 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    snapshot = tools_at_hand(current_settings(), options.registry)[1].snapshot()
-    tool = snapshot.tool(options.name)
+    settings = current_settings()
+    if options.registry is None:
+        say_without_project(settings, "show")
+    snapshot = tools_at_hand(settings, options.registry)[1].snapshot()
+    try:
+        tool = snapshot.tool(options.name)
+    except UsageError as error:
+        missing = unbuilt(settings, options.name) if options.registry is None else ""
+        raise UsageError(missing or str(error)) from None
     if options.provider:
         if tool.tool_id in snapshot.versions:
             snapshot = snapshot.pinned({tool.tool_id: tool.version})

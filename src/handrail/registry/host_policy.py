@@ -166,13 +166,7 @@ class HostPolicy:
 
     def applied(self, artifact: Artifact) -> Artifact:
         """The artifact as it is on this host; `ConfigError` with one sentence if the two do not fit, and nothing has changed."""
-        self._check_names(artifact.entries)
-        if not self.tools:
-            return artifact
-        entries = tuple(
-            self.tools[entry["toolId"]].applied(entry, self.timeout_ms) if entry["toolId"] in self.tools else entry
-            for entry in artifact.entries
-        )
+        entries = self.entries(artifact.entries)
         changed = {
             f"{new['toolId']}@{new['version']}": new["hash"]
             for old, new in zip(artifact.entries, entries, strict=True)
@@ -183,6 +177,14 @@ class HostPolicy:
         content = {"artifact": artifact.version, "host": changed}
         version = "1.0." + sha256(canonical(content)).hexdigest()[:8]
         return replace(artifact, entries=entries, version=version)
+
+    def entries(self, entries: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+        """The entries of an artifact as they are on this host; `ConfigError` as in `applied`."""
+        self._check_names(entries)
+        return tuple(
+            self.tools[entry["toolId"]].applied(entry, self.timeout_ms) if entry["toolId"] in self.tools else entry
+            for entry in entries
+        )
 
     def _check_names(self, entries: Sequence[Mapping[str, Any]]) -> None:
         names: set[str] = set()

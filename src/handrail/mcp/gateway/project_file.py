@@ -37,7 +37,7 @@ def with_servers(text: str, tables: Mapping[str, str]) -> str:
 
 def read_project_file(project: Path) -> str:
     try:
-        return (project / FILE).read_text(encoding="utf-8")
+        return (project / FILE).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
