@@ -58,7 +58,7 @@ class Person:
         self.page.wait_for_function("() => heard?.on")
 
     def asks_for_a_table(self, until: str = "asking") -> None:
-        self.conversations()
+        self.talks()
         self.says(f"Book a table for 4 people on the name {self.name}")
         self.listens(until)
 
@@ -135,7 +135,7 @@ def test_a_yes_into_the_preview_approves_nothing_and_a_yes_after_it_does(
 
 def test_a_yes_after_the_call_and_before_the_preview_approves_nothing(page: Opened, served: Served) -> None:
     person = Person(page, served, "Sooner")
-    person.conversations()
+    person.talks()
     person.says("Book a table for 4 people on the name Sooner")
     page.page.get_by_role("dialog").wait_for()
     page.page.wait_for_function("() => speechSynthesis.now")  # "That needs your word."
