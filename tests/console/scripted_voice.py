@@ -41,6 +41,8 @@ class VoiceScript:
         self.refusal: tuple[int, str] | None = None
         """A status and a sentence instead of a ticket."""
         self.sockets_refused = 0
+        self.busy = 0
+        """How many clients are asked to come back, once they have said hello."""
         self.numbers = 0
         self.log: list[dict[str, Any]] = []
         """Numbered messages, for whoever comes back."""
@@ -115,6 +117,11 @@ class VoiceScript:
     def joined(self, socket: Socket, hello: dict[str, Any]) -> None:
         with self.changed:
             self.hellos.append(hello)
+            if self.busy:
+                self.busy -= 1
+                socket.send({"type": "error", "code": "restart", "message": "Another process is busy in the session."})
+                socket.close(1001)
+                return
             last = hello.get("lastEvent")
             resumed = last is not None and self.resumes
             socket.send(self.ready(resumed))

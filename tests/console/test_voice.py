@@ -353,6 +353,29 @@ def test_whatever_fails_is_said_in_a_sentence_and_text_goes_on(
     assert server.script.said == ["hello"]
 
 
+def test_a_server_that_says_one_may_come_back_is_asked_until_it_has_time(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
+) -> None:
+    with opened(browser, server.address, **ALLOWED) as it:
+        voice.busy = 3
+        it.page.locator(".talk-button").click()
+        in_state(it, "listening")
+        assert it.page.locator(".toast").count() == 0
+    assert len(voice.hellos) == 4
+
+
+def test_a_session_that_another_process_is_busy_in_is_waited_for(
+    browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
+) -> None:
+    with opened(browser, server.address, **ALLOWED) as it:
+        voice.refusal = (409, "Another process of this server is busy in the session.")
+        it.page.locator(".talk-button").click()
+        in_state(it, "reconnecting")
+        voice.refusal = None
+        in_state(it, "listening")
+        assert it.page.locator(".toast").count() == 0
+
+
 def test_a_server_that_stops_when_voice_begins_is_not_the_end_of_it(
     browser: Any, server: ScriptedVoiceServer, voice: VoiceScript
 ) -> None:

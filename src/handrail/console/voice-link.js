@@ -8,11 +8,12 @@ const PROTOCOL = "handrail.voice.v1";
 const FIRST_WAIT = 300;
 const LONGEST_WAIT = 5_000;
 const GIVE_UP = 60_000; // so long a lost line is looked for
-const FIRST_ATTEMPTS = 3; // to have one at all
+const FIRST_ATTEMPTS = 3; // to have one at all, where nobody says that one may come back
 const SILENCE = 40_000; // the server pings more often than that
 const TICKET_LIVES = 20_000;
 const MOST_WAITING = 64 * 1024; // bytes of sound that may wait in the socket; what comes then is late and dropped
 
+const BUSY = 409; // no ticket yet
 const SENTENCES = {
   1006: "The voice connection was refused or cannot be reached.",
   4400: "The server did not understand the console; reload the page.",
@@ -26,7 +27,8 @@ const SENTENCES = {
   4500: "Something went wrong in the server's voice.",
   4503: "The voice service cannot be had now.",
 };
-const COMES_BACK = new Set([1001, 1005, 1006, 1011, 1012, 4401, 4408]);
+const COME_BACK = 1001; // it restarts, or another process still holds the session
+const COMES_BACK = new Set([COME_BACK, 1005, 1006, 1011, 1012, 4401, 4408]);
 
 export class Link extends Line {
   /** `facts()` gives the rest of `hello`; `onSound(item, offset, pcm)`; `onState({state})`: connecting, live, waiting or over. */
@@ -38,9 +40,18 @@ export class Link extends Line {
     this.isLive = false;
   }
 
+  /** Another process may hold the session for a while, until it knows that nobody is on its line any more. */
   async ask() {
-    this.ticket = { ...(await post(this.path, {})), at: Date.now() };
-    return this.ticket;
+    const since = Date.now();
+    for (;;) {
+      try {
+        this.ticket = { ...(await post(this.path, {})), at: Date.now() };
+        return this.ticket;
+      } catch (error) {
+        if (error.status !== BUSY || this.closed || Date.now() - since > GIVE_UP) throw error;
+        await this.pause(FIRST_WAIT, LONGEST_WAIT);
+      }
+    }
   }
 
   get canSend() {
@@ -73,8 +84,10 @@ export class Link extends Line {
       if (this.closed) return;
       this.isLive = false;
       this.lostAt ??= Date.now();
-      // A line that was never up may have met a server that stops, or a ticket that was too old; it may also be refused for good.
-      const hope = end.again && (this.wasLive || this.failures < FIRST_ATTEMPTS - 1);
+      // A line that was never up may have met a ticket that was too old; it may also be refused for good, unless the server says
+      // that one may come back.
+      const mayBeLong = this.wasLive || end.code === COME_BACK;
+      const hope = end.again && (mayBeLong || this.failures < FIRST_ATTEMPTS - 1);
       if (!hope || Date.now() - this.lostAt > GIVE_UP) {
         this.close();
         this.onState({ state: "over", sentence: end.sentence, code: end.code });
