@@ -4,57 +4,17 @@ order and started again in turn: whatever a person has approved is done once, an
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conftest import RecordFigures
 from tests.console.browser import Opened, chromium, opened
-from tests.console.served import Served
+from tests.console.served import TwoServed
 from tests.console.spoken import bookings, project
-from tests.loopback_proxy import RoundRobinProxy
 from tests.postgres_server import PostgresServer
 
 PATIENCE = 60.0
-
-
-class TwoServed:
-    """Two servers of one folder and one database, and the address of what stands before them."""
-
-    def __init__(self, folder: Path, store: str) -> None:
-        self.folder = folder
-        self.servers = [Served(folder, HANDRAIL_STORE_URL=store) for _ in range(2)]
-        self.proxy = RoundRobinProxy([int(one.url.rpartition(":")[2]) for one in self.servers])
-        self.console = f"{self.proxy.url}/#key={self.servers[0].key}"
-        self.restarts = 0
-        self._next = cycle(range(2))
-
-    def restart(self) -> None:
-        """The one whose turn it is."""
-        server = self.servers[next(self._next)]
-        server.close()
-        server.start_again()
-        self.restarts += 1
-
-    @contextmanager
-    def restarting(self) -> Iterator[None]:
-        """One is restarted while something else continues."""
-        thread = threading.Thread(target=self.restart)
-        thread.start()
-        try:
-            yield
-        finally:
-            thread.join()
-
-    def close(self) -> None:
-        self.proxy.close()
-        for server in self.servers:
-            server.close()
-
-    def tables(self, name: str) -> int:
-        return sum(line.startswith(f"{name} ") for line in bookings(self.folder))
 
 
 @pytest.fixture
@@ -63,6 +23,10 @@ def two(tmp_path: Path, postgres: PostgresServer) -> Iterator[TwoServed]:
     made = TwoServed(project(tmp_path, {}), postgres.new_database())
     yield made
     made.close()
+
+
+def tables(two: TwoServed, name: str) -> int:
+    return sum(line.startswith(f"{name} ") for line in bookings(two.folder))
 
 
 def ask_for_a_table(it: Opened, name: str) -> None:
@@ -96,7 +60,7 @@ def test_an_approval_is_carried_out_once_whichever_server_stops_meanwhile(browse
         it.page.reload()
         it.page.locator(".card[data-state=done]", has_text="Said").wait_for()
         assert it.page.locator(".by-user").count() == 2
-    assert (two.tables("Asked"), two.tables("Said")) == (1, 1)
+    assert (tables(two, "Asked"), tables(two, "Said")) == (1, 1)
     assert all(two.proxy.requests.values())
 
 
@@ -130,4 +94,4 @@ def test_people_at_three_pages_book_their_tables_once_while_servers_are_restarte
             over.set()
             restarting.join()
     record_figures(f"{len(names)} tables, {two.restarts} restarts, requests of each server {two.proxy.requests}")
-    assert [two.tables(name) for name in names] == [1] * len(names)
+    assert [tables(two, name) for name in names] == [1] * len(names)

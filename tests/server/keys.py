@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from handrail.contract.keys import Key, KeyStore
-from handrail.stores import SqliteStore
+from handrail.stores import SqliteStore, open_store
 
 T = TypeVar("T")
 
 
-def in_store(path: Path, work: Callable[[KeyStore], Awaitable[T]]) -> T:
-    """What `work` gives, with the keys of this store."""
+def in_store(place: Path | str, work: Callable[[KeyStore], Awaitable[T]]) -> T:
+    """What `work` gives, with the keys of the store in this file or at this URL."""
 
     async def run() -> T:
-        store = SqliteStore(path)
+        store = SqliteStore(place) if isinstance(place, Path) else open_store(place)
         await store.open()
         try:
             return await work(store.keys)
