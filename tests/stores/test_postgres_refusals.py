@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -80,7 +81,7 @@ class Older(LoopbackProxy):
 
     async def down(self, reader, writer):
         while data := await reader.read(65_536):
-            writer.write(data.replace(b"server_version\x0018", b"server_version\x0013"))
+            writer.write(re.sub(rb"(?<=server_version\x00)\d\d", b"13", data))
 
 
 async def test_a_server_that_is_too_old_is_refused(url):

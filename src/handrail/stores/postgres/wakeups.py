@@ -69,8 +69,11 @@ class Wakeups:
         self._thread.join(_LOOK_SECONDS)
         self._database.close()
         if not self._thread.is_alive():
-            self._hears.close()
-            self._bell.close()
+            self._close_bell()
+
+    def _close_bell(self) -> None:
+        self._hears.close()
+        self._bell.close()
 
     def _ring(self) -> None:
         # A bell that is full has rung.
@@ -94,6 +97,9 @@ class Wakeups:
         with contextlib.suppress(Exception):
             if self._database.is_open:
                 self._send(self._database.get().connection)
+        # A server that hung may have kept this thread longer than anybody waited for it.
+        self._database.close()
+        self._close_bell()
 
     def _exchange(self, connection: psycopg.Connection[Any]) -> None:
         # No `select`: it cannot take a descriptor above 1,023, which a process with many clients has.
