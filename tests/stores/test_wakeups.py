@@ -175,9 +175,9 @@ async def test_what_a_server_that_is_away_is_not_told_is_bounded(url, monkeypatc
     await store.open()
     monkeypatch.setattr(store._wakeups, "_exchange", lambda _: store._wakeups._ends.wait(60))
     await _listening(url, 1)
-    for number in range(3 * wakeups._MAX_TOLD):
+    for number in range(3 * wakeups._MAX_QUEUED):
         store._tell(str(number))
-    assert len(store._wakeups._told) == wakeups._MAX_TOLD
+    assert len(store._wakeups._queued) == wakeups._MAX_QUEUED
     await store.close()
 
 
