@@ -7,13 +7,23 @@ import pytest
 from tests.faults.accidents import Flaky
 from tests.runtime.bank import kind as outcome
 from tests.runtime.bank import meanwhile, open_bank
-from tests.runtime.kit import PAID, PATIENT, PATIENT_IN_A_THREAD, audited, begins_at_once, kind, until, writing
+from tests.runtime.kit import (
+    PAID,
+    PATIENT,
+    PATIENT_IN_A_THREAD,
+    audited,
+    begins_at_once,
+    kind,
+    next_event,
+    until,
+    writing,
+)
 
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.store import Finish, LedgerState
 from handrail.observe.audit import AuditLog
-from handrail.stores import MemoryStore
+from handrail.stores import MemoryStore, SqliteStore
 from handrail.testing import VirtualClock, settle
 
 LATE_FAILURE = """
@@ -261,6 +271,61 @@ async def test_a_claim_that_is_ended_after_its_caller_left_delivers_nothing(make
         await settle()
         assert failed == []
         assert world.starts == 0
+
+
+async def test_a_caller_who_leaves_before_the_claim_is_answered_starts_nothing(make_tools):
+    async with make_tools({"pay": (writing(), PAID)}) as world:
+        session = await world.session()
+        claim, asked, may_claim = world.store.claim, asyncio.Event(), asyncio.Event()
+
+        async def later(one):
+            asked.set()
+            await may_claim.wait()
+            return await claim(one)
+
+        world.store.claim = later
+        call = asyncio.create_task(session.call("pay", {"q": "a"}, call_id="c1"))
+        await asked.wait()
+        call.cancel()
+        await settle()
+        (task,) = session.core.claims.tasks
+        may_claim.set()
+        assert kind(await task) == "CANCELLED"
+        assert await states(world) == [LedgerState.CANCELLED]
+        assert world.starts == 0
+
+
+async def test_the_end_of_a_call_whose_caller_left_is_delivered_later(make_tools):
+    async with make_tools({"pay": (writing(), PATIENT)}) as world:
+        session = await world.session()
+        call = asyncio.create_task(session.call("pay", {"q": "a"}, call_id="c1"))
+        await until(lambda: world.starts)
+        call.cancel()
+        await settle()
+        world.go()
+        event = await asyncio.wait_for(next_event(session, "envelope"), 20)
+        assert (event.call_id, event.silent, event.envelope["data"]) == ("c1", True, {"done": "a"})
+
+
+async def test_refusals_by_the_claim_count_towards_no_loop(make_tools, tmp_path):
+    async with make_tools({"pay": (writing(), PAID)}, store="sqlite") as world:
+        session = await world.session()
+        session.core._housekeeper.cancel()  # who would read the switch before the claim does
+        elsewhere = SqliteStore(tmp_path / "store.db")
+        await elsewhere.open()
+        await elsewhere.switch("pay", "It is broken.")
+        await elsewhere.close()
+        answers = [await session.call("pay", {"q": str(number)}, call_id=f"c{number}") for number in range(8)]
+        assert {kind(answer) for answer in answers} == {"UNAVAILABLE"}
+        assert world.starts == 0
+
+
+async def test_a_handler_that_cannot_be_loaded_is_not_claimed(make_tools):
+    async with make_tools({"pay": (writing(), "nothing = 1 / 0\n" + PAID)}) as world:
+        session = await world.session()
+        answer = await session.call("pay", {"q": "a"}, call_id="c1")
+        assert (kind(answer), answer.error.partial_side_effects) == ("INTERNAL", False)
+        assert await states(world) == []
 
 
 async def test_the_store_knows_before_the_first_claim_that_lines_may_be_left_out(make_tools, tmp_path):
