@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import threading
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from types import SimpleNamespace
 
@@ -173,8 +174,15 @@ async def test_a_thread_that_meets_what_nobody_foresaw_says_so_and_goes_on(url, 
 async def test_what_a_server_that_is_away_is_not_told_is_bounded(url, monkeypatch):
     store = PostgresStore(url)
     await store.open()
-    monkeypatch.setattr(store._wakeups, "_exchange", lambda _: store._wakeups._ends.wait(60))
-    await _listening(url, 1)
+    is_away = threading.Event()
+
+    def exchange(_):
+        is_away.set()
+        store._wakeups._ends.wait(60)
+
+    monkeypatch.setattr(store._wakeups, "_exchange", exchange)
+    store._tell("first")  # it may wait for something still, on the way that was
+    assert await asyncio.to_thread(is_away.wait, 60)
     for number in range(3 * wakeups._MAX_QUEUED):
         store._tell(str(number))
     assert len(store._wakeups._queued) == wakeups._MAX_QUEUED
