@@ -209,7 +209,7 @@ async def test_the_real_sdk_of_each_text_provider_calls_every_real_server(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:
     from tests.clients.kit import SERVERS as MODELS
-    from tests.clients.kit import Desk, Patience, spec
+    from tests.clients.kit import AgentCase, Patience, spec
 
     from handrail.agents import AgentPolicy, TextAgent
     from handrail.clients import open_model
@@ -228,7 +228,7 @@ async def test_the_real_sdk_of_each_text_provider_calls_every_real_server(
                     spec(kind), environment=server.environment, base_url=server.base_url, limits=Patience(server)
                 )
                 agent = TextAgent(box.runtime, model, policy=AgentPolicy(guide_tokens=0))
-                here = Desk(agent, await box.runtime.open_session(user=kind))
+                here = AgentCase(agent, await box.runtime.open_session(user=kind))
                 assert "It is late." in await here.say("What is there?")
                 assert server.problems == []
                 envelopes = {one["meta"]["toolId"]: one for one in server.envelopes(server.requests[1].body)}
