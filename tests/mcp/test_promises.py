@@ -196,6 +196,21 @@ async def execute(args, ctx):
         assert told[-1]["result"]["structuredContent"]["ok"]
 
 
+async def test_a_call_that_has_told_its_progress_and_ended_is_not_kept(tmp_path):
+    says = """
+def execute(args, ctx):
+    ctx.progress("half done")
+    return {"ok": True, "data": 1}
+"""
+    async with over_socket(tmp_path, tools={"say": (reading(), says)}, mcp=McpOptions()) as server:
+        (routes,) = (one.app._serve.__self__ for one in server.made.app.routes if getattr(one, "path", "") == "/mcp")
+        for _ in range(3):
+            progress, answer = await followed(server, "say")
+            assert progress["params"]["message"] == "half done"
+            assert answer["result"]["structuredContent"]["ok"]
+        assert routes.mcp._endpoint.calls._live == {}
+
+
 DEEP: Any = []
 for _ in range(300):
     DEEP = [DEEP]

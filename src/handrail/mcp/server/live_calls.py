@@ -68,6 +68,8 @@ class LiveCall:
         self.can = abilities(ctx)
         self.blocks: list[Mapping[str, Any]] = []
         self.deferred = False
+        self.is_named = False
+        """Whether its client has been given something by which it can ask for it."""
         self.missing: str | None = None
         """What the handler wanted to ask and the client does not take."""
         self.task: asyncio.Task[ToolResponse] | None = None

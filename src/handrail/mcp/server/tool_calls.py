@@ -161,7 +161,10 @@ class McpToolCalls:
         def ended(_: object) -> None:
             clients.pop(live.call_id, None)
             # A client may come back with answers just after the call has ended, and is to find its outcome.
-            loop.call_later(_KEPT_SECONDS, self._live.pop, live.call_id, None)
+            if live.is_named:
+                loop.call_later(_KEPT_SECONDS, self._live.pop, live.call_id, None)
+            else:  # nobody knows it by its id, and it would take the place of one that waits
+                self._live.pop(live.call_id, None)
 
         live.task.add_done_callback(ended)
 
@@ -190,6 +193,7 @@ class McpToolCalls:
         return await self._ended(request, key, response, live.call_id, live.blocks)
 
     async def _asked(self, request: CallRequest, live: LiveCall, answers: Mapping[str, Any] | None) -> InterimResult:
+        live.is_named = True
         await live.detach()
         given = {**(answers or {}), **request.responses}
         # The state travels with the client. Answers that are too many are asked for again.
@@ -290,6 +294,7 @@ class McpToolCalls:
             raise _missing({"extensions": {TASKS: {}}}, said)
 
     async def _made_task(self, request: CallRequest, live: LiveCall, key: CallKey) -> InterimResult:
+        live.is_named = True
         task = await self.tasks.create(request.who, key, request.name, request.args, live.call_id)
         self._follow(request.who, task, live)  # also where the client goes away in the next line
         await live.detach()
@@ -387,6 +392,7 @@ class McpToolCalls:
             gone = "The session of the first call has ended; its outcome is in the audit log."
             return await self._settle_task(who, task, ToolResponse.failure(ErrorType.CONFLICT, gone))
         live = LiveCall(body["call"], ctx, answers)
+        live.is_named = True
         await live.detach()  # it is reached by the task alone
         self._start(who, live, key, session, body["tool"], body["args"])
         self._follow(who, task, live)
