@@ -6,7 +6,9 @@ cannot be had, the tests that need them are skipped, loudly; on CI that is a fai
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -14,13 +16,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "node"
-PACKAGES = {
-    "@modelcontextprotocol/conformance": "0.2.0-alpha.12",
-    "@modelcontextprotocol/inspector": "2.12.0",
-    "@modelcontextprotocol/server-everything": "2026.8.31",
-    "@modelcontextprotocol/server-filesystem": "2026.8.31",
-    "@modelcontextprotocol/server-memory": "2026.8.31",
-}
+PINS = Path(__file__).with_name("node")
+"""The packages and, in their lock, the hashes of all that they need; from which registry is for npm's own settings to say."""
+
+
+def wanted() -> list[str]:
+    listed = json.loads((PINS / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    return sorted(f"{name}@{version}" for name, version in listed.items())
 
 
 def node_folder() -> Path:
@@ -36,9 +38,8 @@ def node() -> str:
 
 
 def is_there() -> bool:
-    wanted = sorted(f"{name}@{version}" for name, version in PACKAGES.items())
     noted = FOLDER / "installed.txt"
-    return noted.exists() and noted.read_text(encoding="utf-8").split() == wanted
+    return noted.exists() and noted.read_text(encoding="utf-8").split() == wanted()
 
 
 def bring() -> None:
@@ -46,15 +47,15 @@ def bring() -> None:
     if is_there():
         return
     FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / "package.json").write_text("{}\n", encoding="utf-8")
-    wanted = sorted(f"{name}@{version}" for name, version in PACKAGES.items())
+    for name in ("package.json", "package-lock.json"):
+        shutil.copyfile(PINS / name, FOLDER / name)
     npm = str(node_folder() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")
     environment = {**os.environ, "PATH": f"{node_folder() / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"}
-    words = ["install", "--no-audit", "--no-fund", "--ignore-scripts", "--cache", str(FOLDER / "cache"), *wanted]
+    words = ["ci", "--no-audit", "--no-fund", "--ignore-scripts", "--cache", str(FOLDER / "cache")]
     subprocess.run(  # our own words
         [node(), npm, *words], cwd=FOLDER, env=environment, check=True, capture_output=True, text=True, timeout=300
     )
-    (FOLDER / "installed.txt").write_text("\n".join(wanted) + "\n", encoding="utf-8")
+    (FOLDER / "installed.txt").write_text("\n".join(wanted()) + "\n", encoding="utf-8")
 
 
 def main() -> int:
