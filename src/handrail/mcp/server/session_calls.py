@@ -54,7 +54,8 @@ class OpenSession:
     named: bytes
     who: Principal
     connection: Connection
-    running: dict[int | str, asyncio.Task[dict[str, Any]]] = field(default_factory=dict)
+    running: dict[int | str, asyncio.Task[Any]] = field(default_factory=dict)
+    cancelled: set[int | str] = field(default_factory=set)
 
 
 class SessionCall(NamedTuple):
@@ -143,6 +144,7 @@ class SessionCalls:
         except (ValueError, TypeError, KeyError):  # the SDK says what is wrong with it
             return
         if isinstance(number, (int, str)) and not isinstance(number, bool) and number in session.running:
+            session.cancelled.add(number)
             session.running[number].cancel()
 
     async def answer(self, call: SessionCall, send: Send) -> None:
@@ -150,22 +152,24 @@ class SessionCalls:
         session, number = call.session, call.number
         if call.events is not None:
             call.events.open(send)
-        work = asyncio.ensure_future(self._call(call.ctx, call.name, call.args))
-        session.running[number] = work
-        try:
-            await asyncio.wait({work})
-        finally:
-            work.cancel()
-            del session.running[number]
+        # In the task of the request: one of its own would have to wait for its turn, behind other threads as well.
+        task = asyncio.current_task()
+        assert task is not None
+        session.running[number] = task
         outcome: dict[str, Any]
-        if work.cancelled():
+        try:
+            result = await self._call(call.ctx, call.name, call.args)
+            outcome = {"result": serialize_server_result(CALL, call.ctx.protocol_version, result)}
+        except asyncio.CancelledError:
+            if number not in session.cancelled:
+                raise
+            task.uncancel()
             outcome = {"error": _error_fields(ErrorData(code=REQUEST_CANCELLED, message="Request cancelled"))}
-        elif (error := work.exception()) is not None:
-            if not isinstance(error, Exception):
-                raise error
+        except Exception as error:  # noqa: BLE001  # the client gets it, as an error of the protocol
             outcome = {"error": _error_fields(error_data(error, call.name))}
-        else:
-            outcome = {"result": serialize_server_result(CALL, call.ctx.protocol_version, work.result())}
+        finally:
+            del session.running[number]
+            session.cancelled.discard(number)
         body = as_event(orjson.dumps({"jsonrpc": "2.0", "id": number, **outcome}))
         if call.events is None or not call.events.has_begun:
             # Of a length, though it is a stream: it is all there, and takes one packet less.
