@@ -390,6 +390,8 @@ SENTENCES: list[tuple[list[str], Any]] = [
         "plain requests about your own calendar",
     ),
     (["What happens tomorrow?"], "only a few questions about Handrail"),
+    (["Who cleans the kitchen?"], "From your own records I quote what a thing is"),
+    (["Write me a poem"], "quote what your records say that a thing is"),
     # Whoever is quoted insults nobody here.
     (['my boss said "you are an idiot"'], DECLINES),
     (['he wrote "I will kill you", is that a threat?'], DECLINES),
