@@ -2,6 +2,7 @@
 
 import pytest
 
+from handrail.cli.model_lines import offer_lines
 from handrail.clients.model_choice import ModelChoice, Offer, OllamaFound, choose
 from handrail.contract.errors import ConfigError
 from handrail.settings import Settings
@@ -111,3 +112,10 @@ def test_the_demo_model_can_be_named(tmp_path):
     choice = choose_working_model(Settings(project=tmp_path, agent_model="openai:m"), "demo")
     assert choice == ModelChoice("demo", "--model names it")
     assert open_model(Settings(project=tmp_path), choice).provider
+
+
+def test_a_key_of_the_provider_that_answers_is_no_offer_of_another_model():
+    other = Offer("anthropic:claude-haiku-4-5", "ANTHROPIC_API_KEY is set", "api.anthropic.com")
+    lines = list(offer_lines(choose("openai:gpt-4.1-mini", offers=[OPENAI, other])))
+    assert [line.partition(":")[0] for line in lines] == ["ANTHROPIC_API_KEY is set"]
+    assert len(list(offer_lines(choose("", offers=[OPENAI, other])))) == 2

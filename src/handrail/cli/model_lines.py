@@ -19,9 +19,11 @@ def add_model_flag(parser: ArgumentParser) -> None:
 
 
 def offer_lines(choice: ModelChoice) -> Iterator[str]:
-    """One line for each key that was found. Nothing was sent with it."""
+    """One line for each key that was found and is not used by the model that answers. Nothing was sent with it."""
+    used = choice.model.partition(":")[0]
     for offer in choice.offers:
-        yield f"{offer.reason}: `--model {offer.model}` uses it, which sends the conversation to {offer.vendor}."
+        if offer.model.partition(":")[0] != used:
+            yield f"{offer.reason}: `--model {offer.model}` uses it, which sends the conversation to {offer.vendor}."
 
 
 async def load_model(model: Model) -> tuple[str, ...]:
