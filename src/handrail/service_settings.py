@@ -57,6 +57,10 @@ def _config(name: str, table: Mapping[str, Any]) -> ServiceConfig:
             f'"factory" in [services.{name}] must be "module:function", such as "{name}_service:open_{name}"; '
             f"{factory!r} is not."
         )
+    if not factory and name not in (installed := entry_points_of(SERVICES)):
+        near = get_close_matches(name, list(installed), n=1)
+        if near:  # another name may be that of a package that is not installed here
+            raise ConfigError(f'[services.{name}] in {_FILE} has no "factory"; did you mean [services.{near[0]}]?')
     settings = {key: value for key, value in table.items() if key != "factory"}
     return ServiceConfig(name=name, factory=factory, settings=MappingProxyType(settings))
 

@@ -168,6 +168,7 @@ def test_new_wants_a_tool_or_a_service(project, handrail):
         ("[services]\nshop = 1", '"shop" in [services] must be a table; write [services.shop].'),
         ('[services.shop]\nfactory = "open_shop"', '"factory" in [services.shop] must be "module:function"'),
         ("[services.shop]\nfactory = 1", '"factory" in [services.shop] must be "module:function"'),
+        ("[services.calender]", "did you mean [services.calendar]?"),
         ("[services.Shop]", "[services.Shop] cannot be a service; use small letters"),
         ("[services.user]", "[services.user] cannot be a service: every tool has a `ctx.user` already"),
         ("[services.secrets]", "[services.secrets] cannot be a service: every tool has a `ctx.secrets` already"),
