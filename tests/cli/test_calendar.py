@@ -52,7 +52,9 @@ def test_events_of_a_range_are_listed_with_their_repetitions(handrail, file):
         ("b", "2026-01-14T14:00:00+00:00"),
     ]
     assert "Review" in handrail("calendar", "events", *RANGE).out
-    assert handrail("calendar", "events", "--from", "2027-01-01").out == "Nothing happens in this range.\n"
+    assert handrail("calendar", "events", "--from", "2027-01-01").out == (
+        "Nothing happens from 2027-01-01T00:00+00:00 to 2027-01-08T00:00+00:00.\n"
+    )
 
 
 def test_show_and_delete_take_a_uid(handrail, file):
@@ -278,3 +280,12 @@ def test_after_a_crash_the_ledger_asks_the_calendar(with_tools, handrail):
     assert settled.code == 0, settled.err
     assert json.loads(settled.out)["envelope"]["data"]["uid"] == row["key"]
     assert json.loads(handrail("calendar", "list", "--json").out) == [{"calendar": "primary", "events": 1}]
+
+
+def test_a_calendar_whose_folder_is_missing_is_said_once_and_the_place_apart(project, process):
+    with (project / "handrail.toml").open("a", encoding="utf-8") as file:
+        file.write('\n[services.calendar]\npath = "gone/events.db"\n')
+    said = process("calendar", "events", cwd=project)
+    assert said.code != 0
+    assert said.err.count("its folder is not there") == 1
+    assert f'The calendar "events.db" is looked for at {project / "gone" / "events.db"}.' in said.err

@@ -228,10 +228,12 @@ def _joined(words: list[str]) -> list[str]:
 def test_a_repository_that_is_not_there_is_one_sentence_without_its_password(
     project: Path, repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["kb", "sync", "http://me:hunter2@127.0.0.1:9/none.git"]) == 2
-    said = capsys.readouterr().err
-    assert "Git could not bring the repository here" in said
-    assert "hunter2" not in said
+    for credentials in ("me:hunter2@", ""):
+        assert main(["kb", "sync", f"http://{credentials}127.0.0.1:9/none.git"]) == 2
+        said = capsys.readouterr().err
+        assert "Git could not bring the repository here" in said
+        assert "'http://127.0.0.1:9/none.git':" in said
+        assert "hunter2" not in said
 
 
 def test_without_git_a_repository_is_one_sentence(

@@ -64,6 +64,14 @@ def test_rows_are_by_day_tenant_or_version_too(used, handrail):
     assert stats(handrail, "--tool", "other", "--since", "2026-01-01")["rows"] == []
 
 
+def test_a_tool_that_was_never_called_is_named_with_the_nearest_that_was(used, handrail):
+    said = handrail("stats", "--tool", "count_wrods", "--since", "2026-01-01").out
+    assert said == 'No call of "count_wrods" is counted since 2026-01-01; did you mean "count_words"?\n'
+    assert handrail("stats", "--tool", "x", "--since", "2026-01-01").out == (
+        'No call of "x" is counted since 2026-01-01.\n'
+    )
+
+
 def test_what_never_ran_has_no_time(built, handrail):
     assert handrail("call", "count_words", "--args", '{"nothing": 1}').code == 1
     heads, row = (

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from handrail.app import has_store, store_url
+from handrail.cli import nearest
 from handrail.cli.output import print_json, show
 from handrail.cli.project import project_settings
 from handrail.contract.usage import TURN_OUTCOMES, UsageRow
@@ -59,6 +60,10 @@ def run(options: Namespace) -> int:
     if options.json:
         more = {"comparisons": [one.to_dict() for one in compared]} if options.by == "version" else {}
         print_json({"since": since, "by": options.by, "rows": found, **more})
+        return 0
+    if not found and options.tool is not None and has_store(settings):
+        near = nearest(options.tool, sorted({row.tool for row in asyncio.run(_rows(settings, since, None))}))
+        show(f'No call of "{options.tool}" is counted since {since}{near or "."}')
         return 0
     if not found:
         show(f"No call is counted since {since}.")

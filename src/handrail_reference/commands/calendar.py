@@ -206,7 +206,7 @@ async def _events(calendar: EmbeddedCalendar, library: CalendarLibrary, options:
         title, uid = (escaped(str(row[name])) for name in ("title", "uid"))
         print(f"{row['start']}  {row['end']}  {row['status']:<9}  {title or '–'}  [{uid}]")
     if not rows:
-        print("Nothing happens in this range.")
+        print(f"Nothing happens from {start.isoformat(timespec='minutes')} to {end.isoformat(timespec='minutes')}.")
     return 0
 
 

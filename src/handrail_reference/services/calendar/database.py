@@ -108,7 +108,9 @@ class CalendarDatabase:
 
     def _check_place(self) -> None:
         if not self._path.parent.is_dir():
-            raise self._unusable(f'The folder of the calendar "{self.name}" is not there; make it, or name another.')
+            raise self._unusable(
+                f'The calendar "{self.name}" cannot be made, because its folder is not there; make the folder, or name another.'
+            )
         if self._path.is_dir():
             raise self._unusable(f'The calendar "{self.name}" is a folder; name a file for it.')
 
@@ -136,7 +138,7 @@ class CalendarDatabase:
 
     def _unusable(self, text: str) -> ToolError:
         """Where the file lies is for those who read the log: what a tool says, a model hears."""
-        _LOG.warning("%s It is looked for at %s.", text, self._path)
+        _LOG.warning('The calendar "%s" is looked for at %s.', self.name, self._path)
         return unusable(text)
 
     def _connect(self) -> sqlite3.Connection:

@@ -310,6 +310,16 @@ def _commit_times(log: str) -> dict[str, str]:
     return times
 
 
+def _without_password(address: str) -> str:
+    """The address of a repository as it may be shown: before the host and in the query may be a password or a token."""
+    parts = urlsplit(address)
+    return (
+        f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        if parts.scheme and parts.netloc
+        else "the repository"
+    )
+
+
 def _git(git: str, folder: Path, address: str, *arguments: str) -> str:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
@@ -332,8 +342,10 @@ def _git(git: str, folder: Path, address: str, *arguments: str) -> str:
         raise UsageError(f"The repository did not answer within {_GIT_SECONDS} seconds; nothing was changed.") from None
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip().splitlines()
-        # An address may carry a password.
-        said = " ".join(line for line in words[-2:]).replace(address, "the repository")
+        shown = _without_password(address)
+        said = (
+            " ".join(line for line in words[-2:]).replace(address, shown).replace(f"{shown}/'", f"{shown}'")
+        )  # as git ends it
         why = "".join(letter if letter.isprintable() else " " for letter in said)[:300]
         raise UsageError(f"Git could not bring the repository here: {why or 'it gave no reason'}. Nothing was changed.")
     return done.stdout.decode(errors="replace")
