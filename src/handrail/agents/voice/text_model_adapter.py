@@ -137,6 +137,7 @@ class TextModelConnection:
 
     async def tell(self, text: str, *, scheduling: Scheduling = "when_idle") -> None:
         self._check_open()
+        # Behind what is being said: a message in the middle of an answer would stand between a call and its result.
         self._memory.later.append(HostMessage(text))
         if scheduling == "silent":
             return
@@ -210,6 +211,7 @@ class TextModelConnection:
 
     def _replace(self, kept: ToolMessage, answer: Answer) -> None:
         messages = self._memory.messages
+        # From the end, where it nearly always is; by identity, because two calls may have equal placeholders.
         for place in range(len(messages) - 1, -1, -1):
             if messages[place] is kept:
                 messages[place] = ToolMessage(answer.call.call_id, answer.call.name, answer.envelope)
@@ -233,6 +235,7 @@ class TextModelConnection:
         if said.strip():
             self._memory.add(AssistantMessage(f"{said.rstrip()} …"))
         taken_back, self._open = self._open, {}
+        # They may run to their end all the same. Their envelopes then take the places that were kept, without a new answer.
         self._late.update(taken_back)
         ids = tuple(call.call_id for call, _ in taken_back.values() if call.call_id)
         if ids:
@@ -246,6 +249,7 @@ class TextModelConnection:
             for number in range(1, self._policy.rounds + 1):
                 self._memory.tell_later()
                 self._wanted = False  # whatever came by now is answered in this round
+                # In the last round the model may not call, so that it has to say something.
                 if await self._round(number, last=number == self._policy.rounds):
                     break
         except ModelError as error:
@@ -313,6 +317,7 @@ class TextModelConnection:
                 said, self._said = "".join(self._said), []
                 if said.strip():
                     self._memory.add(AssistantMessage(said))
+                # What was said has been spoken already; a second try would say it again.
                 if said or not error.retryable or attempt == self._policy.model_retries:
                     raise
         raise AssertionError("a round is asked at least once")

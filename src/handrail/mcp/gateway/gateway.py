@@ -105,6 +105,7 @@ class Gateway:
 
     def _make_room(self) -> None:
         idle = [key for key, one in self._open.items() if one.is_idle]
+        # Only connections that nobody uses: above the limit a call is served all the same, rather than another one ended.
         for key in idle[: max(0, len(self._open) + 1 - _MAX_CONNECTIONS)]:
             ending = asyncio.get_running_loop().create_task(self._open.pop(key).stop())
             self._ending.add(ending)
@@ -149,6 +150,7 @@ class Gateway:
             if error.unauthorized:
                 return failed(ErrorType.AUTH, str(error), partial=False)
             return failed(ErrorType.TRANSIENT, str(error), partial=False, retryable=True, retry_after=error.retry_after)
+        # Before every call and not once at the start: a server may change a tool after it was judged.
         drift = _drift(live, upstream)
         if drift is not None:
             return failed(ErrorType.CONFLICT, drift, partial=False)
@@ -175,6 +177,7 @@ class Gateway:
                 ) from error
             fault = str(error) if isinstance(error, UpstreamFault) else "its answer does not follow the protocol"
             return failed(ErrorType.PERMANENT, f'"{tool_id}" failed: {fault}.', partial=False)
+        # From the definition that was judged, and not from what this answer looks like.
         structured = live.offer.definitions[upstream.tool].get("outputSchema") is not None
         show_blocks(result.get("content"), ctx.client)
         return response_of(result, tool_id=tool_id, structured=structured, writes=upstream.writes)
@@ -238,11 +241,13 @@ def _refused(error: MCPError, upstream: UpstreamTool, tool_id: str) -> ToolRespo
         return failed(ErrorType.AUTH, message, partial=False)
     if own == FORBIDDEN:
         raise ScopesWanted(upstream.server, wanted_scopes(error))
+    # Found out on our side of the connection: the tool has certainly not run, whatever it does.
     if own in (NOT_SENT, SESSION_GONE):
         message = f'"{tool_id}" did not get to its server: {error.message}.'
         return failed(ErrorType.TRANSIENT, message, partial=False, retryable=True)
     if upstream.writes:
         raise CallLost(f'The outcome of "{tool_id}" at the MCP server "{upstream.server}" is not known: {error.code}.')
+    # Only tools that read come this far, so nothing is in doubt and the call may be made again.
     if own == LOST or error.code in (types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT):
         message = f'"{tool_id}" lost its server before an answer came.'
         return failed(ErrorType.TRANSIENT, message, partial=False, retryable=True)
@@ -267,6 +272,7 @@ def _drift(live: UpstreamConnection, upstream: UpstreamTool) -> str | None:
 
 def _meta(upstream: UpstreamTool, ctx: Any) -> types.RequestParamsMeta | None:
     meta: dict[str, Any] = dict(ctx.trace_headers)
+    # A server that knows the key can keep a second delivery from having a second effect; to others it is one more field.
     if upstream.writes and ctx.idempotency_key:
         meta[IDEMPOTENCY_KEY] = ctx.idempotency_key
     return meta or None  # type: ignore[return-value]  # a typed dictionary that takes other keys

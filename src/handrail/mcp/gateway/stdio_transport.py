@@ -87,6 +87,7 @@ class ChildProcess:
 
     async def _start(self) -> asyncio.subprocess.Process:
         name = self._command[0]
+        # By the project's PATH, because the server gets an environment of its own, which may have none.
         program = shutil.which(name, path=self._search_path) if os.sep not in name else name
         if program is None:
             raise UpstreamFault(f'the command "{name}" is not found')
@@ -99,6 +100,7 @@ class ChildProcess:
                 stderr=asyncio.subprocess.PIPE,
                 env=self._env,
                 cwd=self._cwd,
+                # A group of its own, so that whatever the server starts can be ended with it.
                 start_new_session=True,
                 limit=_CHUNK,
             )
@@ -131,12 +133,14 @@ class ChildProcess:
                         unusable = _error_for(line)
                         if unusable is None:
                             garbage += 1
+                            # Some servers print a greeting to standard output. A few lines of that are borne; a flood is not.
                             if garbage > _MAX_GARBAGE_LINES:
                                 raise UpstreamFault("it writes lines that are no messages") from None
                             continue
                         message = unusable
                     limit.count(message)
                     await incoming.send(SessionMessage(message))
+                # A line without an end would be gathered for ever.
                 if len(buffer) > self._max_bytes:
                     raise UpstreamFault(f"it sent a message of more than {self._max_bytes:,} bytes")
             self.fault = self.fault or UpstreamFault("it ended")
@@ -173,6 +177,7 @@ class ChildProcess:
         kept = b""
         with contextlib.suppress(OSError):
             while chunk := await process.stderr.read(_CHUNK):
+                # Read all the time, also where nobody looks: a full pipe would stop the server in the middle of its work.
                 *lines, kept = (kept + chunk)[-_STDERR_BYTES * _STDERR_LINES :].split(b"\n")
                 kept = kept[-_STDERR_BYTES:]
                 self.errors.extend(line[:_STDERR_BYTES].decode("utf-8", "replace") for line in lines)
@@ -186,6 +191,7 @@ class ChildProcess:
             process.stdin.close()
         # It may be stuck in writing, which would keep it from seeing that its input is closed.
         pumps[0].cancel()
+        # What it still writes is thrown away, because a server whose output is full cannot end.
         drain = asyncio.create_task(self._drain(process))
         for sign in (None, signal.SIGTERM, signal.SIGKILL):
             if sign is not None:

@@ -88,6 +88,7 @@ class SpokenItem:
         text = self.text
         if not self.sent_ms or self.played_ms >= self.sent_ms:
             return text if self.sent_ms or not self.speaks else _without_last(text, self.speaks)
+        # Providers do not say which word is at which moment; as many words as time is close enough, and never cut in two.
         words = text[: len(text) * self.played_ms // self.sent_ms]
         if len(words) < len(text) and not text[len(words) : len(words) + 1].isspace():
             words = words.rpartition(" ")[0]
@@ -144,6 +145,7 @@ class Playback:
         # Sound queues up at the client: this piece begins when the one before it has ended.
         self._ends_at = max(now, self._ends_at) + milliseconds / 1000
         min_ms = milliseconds / FASTEST if min_ms is None else min_ms
+        # A client that reports a preview as heard before it can have been played is not believed.
         item.played_from = max(now, item.played_from) + min_ms / 1000
         if not self.is_playing:
             self.is_playing, self.playing_since = True, now
@@ -227,6 +229,7 @@ class Playback:
     def cut(self) -> list[SpokenItem]:
         """Throw away what is not played; the items that were cut by it."""
         lost = [item for item in self._items.values() if not item.over and (item.sent_ms or item.given)]
+        # All of them, because the client throws its whole queue away.
         for item in lost:
             item.cut = True
             self._end(item)
@@ -306,6 +309,7 @@ class SpeechOutput:
         if self._dropped != self._counters.dropped_audio_out:
             self._spoil(item)
         turn = item.turn
+        # Two bytes a sample, so half of a thousand for each byte.
         length = len(event.pcm) * 500 / event.rate
         if turn is not None:
             turn.sound_ms += round(length)
@@ -397,6 +401,7 @@ class SpeechOutput:
         return item
 
     def _speak_sentences(self, item: SpokenItem) -> None:
+        # By sentences: a voice that gets single words speaks them without melody, and one that waits for the end begins late.
         *whole, rest = _SENTENCE.split(item.unspoken)
         if not whole and len(rest) > _MAX_UNSPOKEN:
             head, _, rest = rest.rpartition(" ")
