@@ -3,10 +3,10 @@
 from tests.runtime.bank import meanwhile, open_bank
 from tests.runtime.kit import kind
 
-from handrail import ToolResponse
+from handrail import Call, ToolResponse
 from handrail.contract.store import StoreUnavailable
 from handrail.runtime import known_calls
-from handrail.runtime.known_calls import MAX_KNOWN, CallIds, Entry, Forgotten
+from handrail.runtime.known_calls import MAX_KNOWN, CallIds, Entry, Forgotten, Replays, id_key
 
 CALLS = MAX_KNOWN + 40
 
@@ -146,3 +146,49 @@ def test_what_was_forgotten_is_always_found_and_hardly_anything_else() -> None:
         forgotten.add(f"provider:{number}")
     assert all(f"provider:{number}" in forgotten for number in range(2_000))
     assert sum(f"provider:other-{number}" in forgotten for number in range(2_000)) < 20
+
+
+def test_of_the_replays_the_oldest_that_has_ended_goes_and_what_runs_stays() -> None:
+    answer = (ToolResponse(True, None), b"{}")
+    settled = ("look", b"{}", False, None, (), {}, b"{}", 1.0, 1)
+    running, ended = Entry("look", b"{}"), Entry("look", b"{}", answer)
+    replays = Replays(3)
+    replays.update({"running": running, "ended": ended, "settled": settled})
+    replays.drop_oldest()
+    assert list(replays) == ["running", "settled"]
+    replays.drop_oldest()
+    assert list(replays) == ["running"]
+    replays.drop_oldest()
+    assert list(replays) == ["running"]
+    replays.update({"ended": ended, "settled": settled})
+    replays.drop_settled()
+    assert list(replays) == ["running"]
+
+
+def test_a_replay_is_forgotten_only_by_the_call_that_left_it() -> None:
+    first, second = Entry("look", b"{}"), Entry("look", b"{}")
+    replays = Replays(3)
+    replays["key"] = second
+    replays.forget("key", first)
+    assert replays["key"] is second
+    replays.forget("key", second)
+    assert not replays
+
+
+def test_the_store_is_asked_only_for_an_id_that_was_forgotten() -> None:
+    known = CallIds()
+    known["a"] = Entry("note", b"{}")
+    assert not known.is_forgotten("a")
+    assert not known.is_forgotten("b")
+    known.forgotten = Forgotten()
+    known.forgotten.add("a")
+    known.forgotten.add("b")
+    assert not known.is_forgotten("a"), "it is known again"
+    assert known.is_forgotten("b")
+    assert not known.is_forgotten("c")
+
+
+def test_an_id_with_letters_beyond_ascii_is_stable_and_half_a_letter_is_none() -> None:
+    assert id_key(Call(name="note", call_id="žuta"), 1) == "provider:žuta"
+    assert id_key(Call(name="note", call_id="\ud800"), 1) is None
+    assert id_key(Call(name="note", call_id="3:c1"), 1) == "provider::3:c1"
