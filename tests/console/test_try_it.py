@@ -101,3 +101,30 @@ def test_what_the_pipeline_says_is_wrong_stands_beside_the_field(
         page.get_by_role("button", name="Run through the pipeline").click()
         page.locator(".result .card[data-state=done]").wait_for()
         assert page.locator(".try [aria-invalid]").count() == 0
+
+
+def test_words_for_a_model_are_not_said_to_the_person_who_tries_a_tool(
+    browser: Any, scripted: ScriptedServer, script: Script
+) -> None:
+    offer(script, "demo")
+    request = script.hold("conf_1", "demo", {"title": "Hello"}, "Say Hello.", 300)
+    held = {
+        "type": "CONFIRMATION_REQUIRED",
+        "message": '"demo" waits for the approval of a person; tell the user what it is about, and do not call it again.',
+        "confirmation_request": {name: request[name] for name in ("id", "tool", "args", "preview", "expires_at")},
+    }
+    looped = {"type": "LOOP_DETECTED", "message": "It was asked twice.", "suggestion": "Tell the user so."}
+    with opened(browser, f"{scripted.address}&/tools/demo") as it:
+        page = it.page
+        for error in (held, looped):
+            script.tries["demo"] = lambda args, error=error: {"ok": False, "error": error, "intents": [], "meta": {}}
+            page.get_by_label("title").fill("Hello")
+            page.get_by_role("button", name="Run through the pipeline").click()
+            state = "held" if error is held else "refused"
+            page.locator(f".result .card[data-state={state}]").wait_for()
+            said = page.get_by_role("alert").inner_text() + page.locator(".result").inner_text()
+            assert "tell the user what" not in said
+            if error is held:
+                assert said.count("It waits for a person's approval.") == 2
+            else:
+                assert "Advice to the model: Tell the user so." in said

@@ -136,12 +136,15 @@ function gates(card) {
   );
 }
 
+export const WAITS = "It waits for a person's approval.";
+
 function problem(card) {
   const { error } = card;
   const waiting = card.state === "held" && conversation.confirmations.has(card.confirmation);
   return [
-    h("p", null, h("span", { class: "badge", text: error.type }), " ", visible(error.message)),
-    error.suggestion && h("p", { class: "quiet", text: visible(error.suggestion) }),
+    // The message of a held call tells a model what to do; whoever reads this page is the person who is asked.
+    h("p", null, h("span", { class: "badge", text: error.type }), " ", card.state === "held" ? WAITS : visible(error.message)),
+    error.suggestion && h("p", { class: "quiet", text: `Advice to the model: ${visible(error.suggestion)}` }),
     error.retryAfter !== undefined &&
       h("p", { class: "quiet", text: `Try again in ${duration(error.retryAfter * 1000)}.` }),
     error.details?.length &&

@@ -3,7 +3,7 @@
 
 import { get, post } from "./api.js";
 import { button, facts, h, icon, jsonBlock, toast, toolName } from "./dom.js";
-import { envelopeView } from "./card.js";
+import { envelopeView, WAITS } from "./card.js";
 import { conversation } from "./conversation.js";
 import { schemaForm } from "./form.js";
 import { stateOf } from "./states.js";
@@ -260,7 +260,7 @@ function tryIt(tool, found) {
       const left = asJson.checked ? (envelope.error?.details ?? []) : form.complain(envelope.error?.details ?? []);
       if (!envelope.ok && (left.length || !envelope.error?.details?.length))
         complain([
-          envelope.error.message,
+          held ? WAITS : envelope.error.message,
           ...left.map((detail) => `${detail.pointer ?? ""} ${detail.message ?? ""}`.trim()),
         ]);
     } catch (error) {
