@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -90,7 +90,7 @@ class VoiceAgent:
                 raise VoiceError(str(error), code="refused", retryable=True) from error
             raise
         session.voice_open = True
-        conversation.context = watch = ContextWatch(session.id, self._window, self.runtime.metrics)
+        conversation.context = watch = ContextWatch(session.id, self._window(), self.runtime.metrics)
         if not self.model.output_rate:  # a live provider counts by itself; a text model may not
             watch.used(prompt.prompt_tokens + prompt.declaration_tokens + conversation.tokens())
         voice = VoiceSession(
@@ -167,13 +167,13 @@ class VoiceAgent:
         )
         return prompt, name
 
-    def _window(self) -> int | None:
+    def _window(self) -> Callable[[], int | None]:
+        """What gives the model's context window. Only a text model may learn it with its answers."""
         model, configured = self.model, self.agent_policy.context_window
-        if configured:
-            return configured
-        if isinstance(model, TextModelAdapter):
-            return model.context_window
-        return context_window(model.provider, model.name)
+        if isinstance(model, TextModelAdapter) and not configured:
+            return lambda: model.context_window
+        known = configured or context_window(model.provider, model.name)
+        return lambda: known
 
     def _zone(self, conversation: Conversation) -> tuple[ZoneInfo, str]:
         for name in (conversation.time_zone, self.agent_policy.time_zone):
