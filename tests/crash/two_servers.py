@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
+import psycopg
 from tests.crash.effects import Journal
 from tests.crash.run import RunFigures, build_effects, room, warm_processes
 from tests.crash.server import Post, serve
@@ -412,6 +413,8 @@ class TwoServers:
     async def _find_unaudited(self) -> None:
         """Whoever starts next writes the lines that the killed left out."""
         audit = self.folder / "audit"
+        if self.database is not None:
+            await asyncio.to_thread(_wait_until_alone, self.database)
         if self.recovers:
             registry = Registry.load(self.folder / "tool_registry.json")
             async with Runtime(registry, store=store_of(self.folder, self.database), audit=audit):
@@ -444,6 +447,15 @@ class TwoServers:
         said, _ = await verified.communicate()
         if verified.returncode != 0:
             self.figures.unverified = said.decode().splitlines()
+
+
+def _wait_until_alone(database: str) -> None:
+    """Until the server has noticed that the killed are gone: whose lock is held is not taken for dead."""
+    others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    until = time.monotonic() + PATIENCE
+    with psycopg.connect(database, autocommit=True) as connection:
+        while connection.execute(others).fetchone() != (0,) and time.monotonic() < until:
+            time.sleep(0.05)
 
 
 def _free_port() -> int:

@@ -135,7 +135,12 @@ class AuditRecovery:
         if not follows:
             self._notes.error("Lines of the audit chain %s are gone that were there before", position.chain)
         moved = await store.save_audit_checkpoint(
-            position, seal=log.seal, after=known, follows=follows, owner=self._owner, audited_until=until
+            position,
+            seal=log.seal,
+            after=known,
+            follows=follows,
+            owner=self._owner if self.has_begun else None,  # who has claimed nothing leaves nothing out
+            audited_until=until,
         )
         if moved:
             self._saved = position

@@ -55,7 +55,12 @@ def save_audit_checkpoint(
         # Without it, whoever deletes the newest row and its files would leave no trace.
         _put(tx, 0, _TOTAL._replace(seq=last + 1), seal)
     if owner is not None:
-        tx.db.execute("UPDATE audit_owner SET audited_until = ? WHERE owner = ?", (audited_until, owner))
+        # Anew, where others took it for dead while it was frozen, and have ended its audit: it still answers calls.
+        tx.db.execute(
+            """INSERT INTO audit_owner VALUES (?, ?, NULL)
+               ON CONFLICT (owner) DO UPDATE SET audited_until = excluded.audited_until, taken_by = NULL""",
+            (owner, audited_until),
+        )
     return True
 
 
