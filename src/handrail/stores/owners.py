@@ -261,12 +261,13 @@ def _started(pid: int) -> str | None:
 
 # The processes of owners in the store
 def register(tx: Transaction, owner: str, process: Process) -> list[str]:
-    """Write down that `owner` is this process, and forget others that are over; whom calls still depend on."""
+    """Write down that `owner` is this process, and forget others that are over; on whom calls or the audit still depend."""
     tx.db.execute("DELETE FROM owner WHERE owner = ?", (owner,))
     tx.db.execute("INSERT INTO owner VALUES (?, ?, ?, ?, ?)", (owner, *process))
     rows = tx.db.execute(
-        """SELECT DISTINCT owner FROM ledger INDEXED BY ledger_open
-           WHERE state IN ('running', 'unknown') AND state = 'running'"""
+        """SELECT owner FROM ledger INDEXED BY ledger_open
+           WHERE state IN ('running', 'unknown') AND state = 'running'
+           UNION SELECT owner FROM audit_owner"""
     )
     depended_on = {row[0] for row in rows}
     known = [row[0] for row in tx.db.execute("SELECT owner FROM owner")]
