@@ -20,6 +20,8 @@ from tests.install.environments import _copy
 
 ROOT = Path(__file__).parents[2]
 BUILD, FINAL = stages(ROOT / "Dockerfile")
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+"""With a `python`, as in the image: Debian has only `python3`."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def image(tmp_path_factory):
         ROOT,
         root,
         {"-m venv": fetched},
-        PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        PATH=PATH,
         PIP_NO_INDEX="1",
         PIP_NO_BUILD_ISOLATION="0",  # that is how pip is told not to isolate
         PIP_FIND_LINKS=_index_with_others(root / "index").as_uri(),
@@ -69,7 +71,9 @@ def test_ours_are_installed_whatever_the_index_has_and_the_rest_is_what_is_locke
     for found, accepted in ((known, True), ("0" * 64, False)):
         file = {"url": "https://index.example.com/one.whl", "archive_info": {"hashes": {"sha256": found}}}
         (tmp_path / "report.json").write_text(json.dumps({"install": [{"download_info": file}]}))
-        checked = subprocess.run(["sh", "-c", check], cwd=tmp_path, capture_output=True, text=True, check=False)
+        checked = subprocess.run(
+            ["sh", "-c", check], cwd=tmp_path, env={"PATH": PATH}, capture_output=True, text=True, check=False
+        )
         assert (checked.returncode == 0) is accepted, checked.stderr
         assert ("https://index.example.com/one.whl" in checked.stderr) is not accepted
 
