@@ -1,5 +1,6 @@
 """The list of conversations: what a key finds again, with the secret to continue, and what it is never told."""
 
+import asyncio
 import sqlite3
 from contextlib import closing
 
@@ -12,16 +13,24 @@ async def listed(server: ServerUnderTest, key: str = USER) -> list[dict]:
     return (await server.get("/api/sessions", key)).json()["sessions"]
 
 
+async def said(conversation, text: str) -> None:
+    """The turn is stored, too: its stream ends a little before that."""
+    await conversation.say(text)
+    async with asyncio.timeout(30):
+        while any(one["answering"] for one in await listed(conversation.server)):
+            await asyncio.sleep(0.01)
+
+
 async def test_conversations_are_listed_by_their_first_words_the_newest_first(tmp_path):
     async with in_process(tmp_path) as server:
         first, second, _ = await server.open(), await server.open(), await server.open()
-        await first.say("good  morning,\nhow are you?")
-        await second.say("and now something else")
+        await said(first, "good  morning,\nhow are you?")
+        await said(second, "and now something else")
         assert [one["title"] for one in await listed(server)] == [
             "and now something else",
             "good morning, how are you?",
         ]
-        await first.say("once more")
+        await said(first, "once more")
         newest, older = await listed(server)
         assert [newest["sessionId"], older["sessionId"]] == [first.id, second.id]
         assert newest["createdAt"] <= newest["updatedAt"]

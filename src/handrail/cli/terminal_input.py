@@ -27,6 +27,8 @@ QUIET_SECONDS = 0.5
 PATIENCE_SECONDS = 10.0
 """Input that continues for so long is no person who is about to answer."""
 _LOOK_SECONDS = 0.02
+_FOLLOWING_LOOKS = 20
+"""No person types another line within these 0.4 seconds, and a busy machine hands over the rest of a paste."""
 _READ_BYTES = 65_536
 _MAX_READS = 64
 """At one look, so that a flood does not hold the event loop."""
@@ -93,8 +95,11 @@ def _dropping(source: int, take: Callable[[], int]) -> _Waiting:
 
 def _following(source: int, take: Callable[[], int]) -> _Waiting:
     with _every_key(source):
-        yield 5 * _LOOK_SECONDS
-        return take() > 0
+        for _ in range(_FOLLOWING_LOOKS):
+            yield _LOOK_SECONDS
+            if take():
+                return True
+        return False
 
 
 def _finish(waiting: _Waiting) -> bool:
