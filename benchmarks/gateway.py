@@ -16,13 +16,13 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from benchmarks.report import Result
 from handrail import Registry, Runtime
-from handrail.app import SystemClock
 from handrail.authoring.mcp.lock import LockFile, write_lock
 from handrail.authoring.mcp.server_config import upstream_configs
 from handrail.build.compiler import BuildPlan, build
 from handrail.build.writer import stamp_for, write
 from handrail.mcp.gateway.gateway import Gateway
 from handrail.mcp.gateway.pinning import offer_of, review
+from handrail.standard_runtime import SystemClock
 
 _SERVER = ["-m", "mcp_server_time", "--local-timezone", "UTC"]
 _ROUNDS, _CALLS = 7, 40

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Result, show
+from handrail import Runtime
 from handrail.agents import TextAgent
-from handrail.app import Runtime
 from handrail.contract.call import Call, IdScope
 from handrail.contract.model import CallMade, Finished, TextDelta, ToolMessage
 from handrail.server.assembly import assemble

@@ -8,6 +8,8 @@ Import-linter says so of modules; tools are folders that are loaded by path, and
 import ast
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,6 +50,18 @@ def test_the_public_names_are_those_that_are_listed():
     assert now == listed, (
         "A public name came or went: say so in CHANGELOG.md, then change tests/data/public_interface.txt."
     )
+
+
+def test_a_program_that_makes_its_own_runtime_loads_nothing_of_projects_builds_and_agents():
+    program = "import sys; from handrail import Registry, Runtime; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    assert "handrail.runtime.core" in loaded
+    mine = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("handrail.")}
+    assert mine.isdisjoint(f"handrail.{name}" for name in ("app", "build", "clients", "mcp", "picking", "settings"))
+    assert {name for name in loaded if name.startswith("handrail.agents")} == {
+        "handrail.agents",
+        "handrail.agents.guides",
+    }
 
 
 def test_every_public_name_is_there_and_none_is_private():

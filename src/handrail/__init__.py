@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from handrail.app import Runtime
     from handrail.authoring.decorator import ToolComponent, tool
     from handrail.authoring.injection import service
     from handrail.contract.call import Call
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from handrail.runtime.policy import Policy
     from handrail.runtime.session import Session
     from handrail.runtime.state import StateController
+    from handrail.standard_runtime import Runtime
 
 __version__ = "0.1.0"
 
@@ -44,7 +44,7 @@ _HOMES = {
     "Policy": "handrail.runtime.policy",
     "Refuse": "handrail.contract.gates",
     "Registry": "handrail.registry",
-    "Runtime": "handrail.app",
+    "Runtime": "handrail.standard_runtime",
     "Session": "handrail.runtime.session",
     "Snapshot": "handrail.registry",
     "StateController": "handrail.runtime.state",

@@ -9,8 +9,8 @@ from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
 
+from handrail import Runtime
 from handrail.agents import AgentEvent, AgentPolicy, Conversation, TextAgent
-from handrail.app import Runtime
 from handrail.picking import pick_tools
 from handrail.runtime.session import Session
 from handrail.stores import MemoryStore

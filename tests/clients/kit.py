@@ -5,9 +5,10 @@ from contextlib import asynccontextmanager
 
 from tests.runtime.kit import FOUND, PAID, Tools, reading, writing
 
+from handrail import Runtime
 from handrail.agents import AgentPolicy, Conversation, TextAgent
-from handrail.app import Runtime, SystemClock
 from handrail.clients import ClientLimits, open_model
+from handrail.standard_runtime import SystemClock
 from handrail.testing.servers import (
     AnthropicServer,
     GeminiServer,

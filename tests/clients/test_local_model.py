@@ -11,8 +11,8 @@ import pytest
 from tests.clients.tiny_gguf import write_tiny_gguf
 from tests.runtime.kit import FOUND, Tools, reading
 
+from handrail import Runtime
 from handrail.agents import Conversation, TextAgent
-from handrail.app import Runtime
 from handrail.cli import main
 from handrail.contract.errors import ConfigError
 from handrail.contract.model import CallMade, Finished, ModelError, ModelRequest, TextDelta, Usage, UserMessage

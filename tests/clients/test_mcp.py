@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.clients.kit import build
 
-from handrail.app import Runtime
+from handrail import Runtime
 from handrail.providers.event_stream import StreamCounters
 from handrail.providers.mcp import transport
 

@@ -21,9 +21,8 @@ from tests.identity.authorization_server import SECRET, AuthorizationServer
 from tests.identity.kit import BACK, HANDED_OUT, connections, consent
 from tests.runtime.kit import Tools, reading, writing
 
-from handrail import Call
+from handrail import Call, Runtime
 from handrail.agents import Conversation, TextAgent
-from handrail.app import Runtime
 from handrail.identity.connections import Connections
 from handrail.observe.tracing import Tracing
 from handrail.runtime.session import Session

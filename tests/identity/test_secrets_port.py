@@ -10,7 +10,7 @@ from tests.identity.authorization_server import AuthorizationServer
 from tests.identity.kit import connected, connections
 from tests.runtime.kit import Tools, audited, kind, next_event, reading, utility
 
-from handrail.app import Runtime
+from handrail import Runtime
 from handrail.events import ConnectionWanted
 from handrail.stores import MemoryStore
 

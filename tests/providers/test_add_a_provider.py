@@ -11,9 +11,8 @@ from tests.docs.pages import ROOT, blocks, write_files
 from tests.providers.test_provider_table import LAMP
 from tests.runtime.kit import PAID, Tools, writing
 
-from handrail import plugins
+from handrail import Runtime, plugins
 from handrail.agents import AgentPolicy, TextAgent
-from handrail.app import Runtime
 from handrail.cli import main
 from handrail.clients import open_model, whats_missing
 from handrail.contract.errors import ConfigError, UsageError

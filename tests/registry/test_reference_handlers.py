@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from handrail.app import Runtime
+from handrail import Runtime
 from handrail.authoring import reference
 from handrail.build.compiler import BuildPlan, build
 from handrail.build.writer import write

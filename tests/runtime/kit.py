@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from handrail.app import Runtime
+from handrail import Runtime
 from handrail.build.compiler import BuildPlan, BuildStamp, build, compile_unjudged
 from handrail.build.writer import write
 from handrail.contract.envelope import ToolResponse

@@ -13,8 +13,8 @@ import httpx2 as httpx
 from tests.runtime.kit import FOUND, PAID, Tools, confirmed, reading, writing
 from tests.server.model import PlayModel
 
+from handrail import Runtime
 from handrail.agents import TextAgent
-from handrail.app import Runtime
 from handrail.server.assembly import AssembledServer, assemble
 from handrail.server.key_ring import Key, KeyRing, hash_of
 from handrail.server.options import Options

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.runtime.kit import PAID, PATIENT, Tools, asked, confirmed, fails, kind, writing
 
-from handrail.app import Runtime
+from handrail import Runtime
 from handrail.contract.store import Block, LedgerState
 from handrail.registry import Registry
 
@@ -22,7 +22,7 @@ TOOLS = {
 }
 _DYING = """
 import asyncio, sys
-from handrail.app import Runtime
+from handrail import Runtime
 from handrail.registry import Registry
 
 async def main():

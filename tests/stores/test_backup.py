@@ -14,7 +14,7 @@ from contextlib import closing
 import pytest
 from tests.runtime.kit import PAID, Tools, writing
 
-from handrail.app import Runtime
+from handrail import Runtime
 from handrail.observe.audit import AuditLog
 from handrail.registry import Registry
 from handrail.stores.maintenance import open_access
@@ -25,7 +25,7 @@ CALLS = 10_000
 _LOAD = """
 import asyncio, json, sys
 from pathlib import Path
-from handrail.app import Runtime
+from handrail import Runtime
 from handrail.observe.audit import AuditLog
 from handrail.registry import Registry
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.kit import asked, kind
 
-from handrail.app import Runtime
+from handrail import Runtime
 from handrail.build.compiler import BuildPlan, build
 from handrail.build.writer import stamp_for, write
 from handrail.contract.store import LedgerState

@@ -13,7 +13,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import aclosing
 
-from handrail.app import Runtime, check_roles, open_runtime
+from handrail.app import check_roles, open_runtime
 from handrail.cli.chat_lines import MAX_TIMES
 from handrail.cli.output import authors_speak_aside, print_json, warn
 from handrail.cli.project import add_role_flag, current_settings, kept_or_scratch, tools_at_hand, unbuilt
@@ -23,6 +23,7 @@ from handrail.contract.errors import ErrorType, UsageError
 from handrail.contract.events import ConnectionWanted, SessionEvent
 from handrail.runtime.session import Session
 from handrail.schema.strict_json import MAX_ARGUMENT_BYTES
+from handrail.standard_runtime import Runtime
 
 EXAMPLES = """examples:
   handrail call lookup_order --args '{"id": "A-1001"}'

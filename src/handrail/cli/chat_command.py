@@ -11,7 +11,7 @@ import asyncio
 import sys
 from argparse import ArgumentParser, Namespace
 
-from handrail.app import Runtime, check_roles, open_agent, open_runtime
+from handrail.app import check_roles, open_agent, open_runtime
 from handrail.cli.chat_lines import Lines
 from handrail.cli.chat_screen import JsonScreen, PlainScreen, Screen
 from handrail.cli.model_lines import add_model_flag, load_model, offer_lines
@@ -28,6 +28,7 @@ from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError
 from handrail.runtime.local_time import attributes_for
 from handrail.settings import Settings
+from handrail.standard_runtime import Runtime
 from handrail.text_model import choose_working_model, open_model
 
 EXAMPLES = """examples:

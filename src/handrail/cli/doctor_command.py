@@ -24,7 +24,6 @@ from handrail.app import (
     live_missing,
     open_registry,
     open_token_checker,
-    own_capabilities,
     service_factory,
     service_time_zones,
     store_url,
@@ -46,6 +45,7 @@ from handrail.runtime.audit_recovery import older_than_audit
 from handrail.runtime.services import Services, absent_capability, call_hook, reason_of
 from handrail.settings import FILE, Settings
 from handrail.sqlite_files import check_database, check_folder
+from handrail.standard_runtime import own_capabilities
 from handrail.stores import open_store
 from handrail.stores.maintenance import open_access
 from handrail.stores.migrations import MIGRATIONS

@@ -65,9 +65,9 @@ def asked_for(settings: Settings, names: Sequence[str]) -> list[UpstreamConfig]:
 
 def ask_for_offer(project: Path, config: UpstreamConfig, token_env: str | None = None) -> UpstreamOffer:
     """Start the server, list its tools, stop it. A server that wants a person's token is given the one in this variable."""
-    from handrail.app import SystemClock
     from handrail.mcp.gateway.http_transport import BearerToken
     from handrail.mcp.gateway.pinning import offer_of
+    from handrail.standard_runtime import SystemClock
 
     token = os.environ.get(token_env, "") if token_env is not None else ""
     if token_env is not None and not token:

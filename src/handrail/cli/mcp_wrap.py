@@ -36,7 +36,7 @@ from handrail.registry import Registry
 from handrail.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from handrail.app import Runtime
+    from handrail.standard_runtime import Runtime
 
 HELP = "govern one server for any client, without a project"
 EXAMPLES = """examples:

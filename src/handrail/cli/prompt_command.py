@@ -14,13 +14,14 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from handrail.agents.prompts import Prompt
-from handrail.app import SystemClock, open_prompts, open_registry, time_zone_of
+from handrail.app import open_prompts, open_registry, time_zone_of
 from handrail.cli.output import print_json, show
 from handrail.cli.project import current_settings
 from handrail.contract.definition import Mode
 from handrail.contract.errors import UsageError
 from handrail.registry.snapshot import LoadedTool, Snapshot
 from handrail.settings import Settings
+from handrail.standard_runtime import SystemClock
 from handrail.text_model import model_provider
 
 EXAMPLES = """examples:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from handrail.agents.voice.text_model_adapter import TextModelAdapter
-from handrail.app import Runtime, build_plan, host_policy, open_agent, open_runtime, open_token_checker, open_voice
+from handrail.app import build_plan, host_policy, open_agent, open_runtime, open_token_checker, open_voice
 from handrail.cli.model_lines import add_model_flag, load_model, offer_lines
 from handrail.cli.output import authors_speak_aside, count, warn
 from handrail.cli.project import current_settings, fresh_registry, with_reference_tools
@@ -31,6 +31,7 @@ from handrail.contract.errors import UsageError, missing_extra
 from handrail.contract.model import Model
 from handrail.registry import Registry
 from handrail.settings import Settings
+from handrail.standard_runtime import Runtime
 from handrail.text_model import choose_model_or_none, choose_working_model, open_model
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from handrail.agents import AgentEvent, Conversation, TextAgent
-from handrail.app import Runtime
 from handrail.cli.chat_lines import MAX_TIMES, Lines
 from handrail.cli.chat_screen import JsonScreen, Screen
 from handrail.cli.terminal_input import DROPPED, MORE_CAME, NOT_ASKED, is_yes
 from handrail.contract.errors import ErrorType, UsageError
 from handrail.runtime.confirmation import REPLACED_MARK
 from handrail.runtime.session import Session
+from handrail.standard_runtime import Runtime
 
 _LEAVING = frozenset({"/quit", "/exit", "/q", "quit", "exit"})
 

@@ -33,6 +33,8 @@ _NO_SCHEMA_MODE = Field(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimit:
+    """How often a tool may be called in any window of this length, by one session or one user."""
+
     calls: int
     window_ms: int
     scope: Literal["session", "user"]

@@ -29,6 +29,8 @@ class FieldKind(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Text:
+    """A text that is not blank, in a form where there is one."""
+
     pattern: str | None = None
     expected: str = "text"
     max_length: int | None = None
@@ -52,6 +54,8 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceField:
+    """One of a few values."""
+
     values: tuple[str, ...]
 
     def troubles(self, value: object) -> Iterator[Trouble]:
@@ -64,6 +68,8 @@ class ChoiceField:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
+    """True or false."""
+
     def troubles(self, value: object) -> Iterator[Trouble]:
         if not isinstance(value, bool):
             yield "", f"must be true or false; {shown(value)} is not"
@@ -98,6 +104,8 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
+    """A list of one kind, with nothing in it twice."""
+
     item: FieldKind
     non_empty: bool = False
 
@@ -122,6 +130,8 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
+    """An object with members of one kind, under names of another."""
+
     value: FieldKind
     names: FieldKind | None = None
 
@@ -161,6 +171,8 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class RecordField:
+    """An object with members that are known by name."""
+
     members: tuple[Field, ...]
 
     def troubles(self, value: object) -> Iterator[Trouble]:
@@ -185,6 +197,8 @@ class RecordField:
 
 @dataclass(frozen=True, slots=True)
 class Field:
+    """One field of a definition: its name, what it may hold, and what it is for."""
+
     name: str
     kind: FieldKind
     doc: str

@@ -219,6 +219,8 @@ class Evicted(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
+    """A user who may call nothing until then, in milliseconds since 1970."""
+
     tenant: str
     user: str
     until: int

@@ -131,21 +131,29 @@ class _NotUnderstoodError(Exception):
 
 @dataclass(slots=True)
 class _CharacterSet:
+    """One character, of those whose bits are set."""
+
     mask: int
 
 
 @dataclass(slots=True)
 class _Sequence:
+    """One part after the other."""
+
     parts: list[_Node]
 
 
 @dataclass(slots=True)
 class _Choice:
+    """Any one of the parts."""
+
     parts: list[_Node]
 
 
 @dataclass(slots=True)
 class _Repeat:
+    """A part many times over; without a greatest number, any number of times."""
+
     part: _Node
     least: int
     greatest: int | None

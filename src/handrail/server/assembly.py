@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 
-from handrail.app import Runtime
 from handrail.clients.model_choice import ModelChoice
 from handrail.contract.errors import UsageError
 from handrail.contract.keys import KeyStore
@@ -28,6 +27,7 @@ from handrail.server.options import Options
 from handrail.server.stored_keys import KeyFollower, add_key, key_for_start, read_secret
 from handrail.server.voice.admission import Admission, VoiceAgentPort
 from handrail.server.voice.voice_options import VoiceOptions
+from handrail.standard_runtime import Runtime
 
 if TYPE_CHECKING:
     from handrail.server.api.mcp_access import McpRoutes

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from handrail.app import Runtime, find_services, service_factory
+from handrail.app import find_services, service_factory
 from handrail.authoring.services import service_types
 from handrail.build.compiler import BuildPlan, build
 from handrail.build.guide import examples_in
@@ -25,6 +25,7 @@ from handrail.registry import Registry, Snapshot
 from handrail.runtime.services import needed_by
 from handrail.runtime.services import open_service as opened_service
 from handrail.settings import Settings, find_project, load_settings
+from handrail.standard_runtime import Runtime
 
 
 class ToolKit:

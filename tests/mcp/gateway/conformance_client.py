@@ -22,7 +22,6 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from handrail import Registry, Runtime
-from handrail.app import SystemClock
 from handrail.authoring.mcp.inspection import refusals
 from handrail.authoring.mcp.lock import LockFile, write_lock
 from handrail.authoring.mcp.server_config import UpstreamConfig, upstream_config
@@ -38,6 +37,7 @@ from handrail.mcp.gateway.http_transport import BearerToken
 from handrail.mcp.gateway.limits import UpstreamFault
 from handrail.mcp.gateway.pinning import review
 from handrail.mcp.gateway.upstream import Upstream, UpstreamOffer, UpstreamUnavailable
+from handrail.standard_runtime import SystemClock
 from handrail.stores import MemoryStore
 
 GIVEN: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")

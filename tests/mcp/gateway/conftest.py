@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from handrail import Registry, Runtime
-from handrail.app import SystemClock
 from handrail.authoring.mcp.lock import read_lock, write_lock
 from handrail.authoring.mcp.server_config import upstream_configs
 from handrail.build.compiler import BuildPlan, build
@@ -18,6 +17,7 @@ from handrail.build.writer import stamp_for, write
 from handrail.mcp.gateway.gateway import Gateway
 from handrail.mcp.gateway.pinning import offer_of, review
 from handrail.mcp.server.options import Principal
+from handrail.standard_runtime import SystemClock
 
 SCRIPTED = Path(__file__).with_name("scripted_server.py")
 NOTE = {

@@ -26,9 +26,9 @@ from tests.mcp.gateway.conftest import Scripted, build_project, free, pin
 from tests.mcp.gateway.test_http_upstream import HttpServer
 
 from handrail import Runtime
-from handrail.app import SystemClock
 from handrail.mcp.gateway.gateway import Gateway
 from handrail.mcp.gateway.upstream import Upstream
+from handrail.standard_runtime import SystemClock
 
 POLICY = {"identical_calls": 1_000, "lease_ms": 1_000}
 """The storm repeats more often than a turn may, and does not wait long for a gateway that is dead."""
@@ -282,7 +282,7 @@ GATEWAY = """
 import asyncio, json, sys
 from pathlib import Path
 from handrail import Registry, Runtime
-from handrail.app import SystemClock
+from handrail.standard_runtime import SystemClock
 from handrail.authoring.mcp.server_config import upstream_configs
 from handrail.mcp.gateway.gateway import Gateway
 facts = json.loads(sys.argv[1])

@@ -9,10 +9,10 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from tests.mcp.gateway.conftest import LOOK, NOTE, Scripted, free, governed
 
-from handrail.app import SystemClock
 from handrail.authoring.mcp.imported import definition_of, effects_of
 from handrail.authoring.mcp.server_config import upstream_config
 from handrail.observe.tracing import Tracing
+from handrail.standard_runtime import SystemClock
 
 
 async def test_a_call_goes_through_the_pipeline_and_its_output_is_marked_as_external(

@@ -17,13 +17,13 @@ from tests.identity.kit import connected, connections
 from tests.mcp.gateway.conftest import LOOK, NOTE, build_project
 
 from handrail import Runtime
-from handrail.app import SystemClock
 from handrail.authoring.mcp.lock import LockFile, write_lock
 from handrail.authoring.mcp.server_config import upstream_configs
 from handrail.mcp.gateway.gateway import Gateway
 from handrail.mcp.gateway.http_transport import BearerToken
 from handrail.mcp.gateway.pinning import offer_of, review
 from handrail.mcp.gateway.upstream import Upstream
+from handrail.standard_runtime import SystemClock
 from handrail.stores import MemoryStore
 
 

@@ -10,13 +10,13 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from tests.mcp.gateway.conftest import OneUser, Scripted, free, governed
 
-from handrail.app import SystemClock
 from handrail.authoring.mcp.server_config import upstream_config
 from handrail.contract.hidden_characters import escaped
 from handrail.mcp.gateway.person import ask_person
 from handrail.mcp.gateway.upstream import Upstream
 from handrail.mcp.server.options import McpOptions
 from handrail.mcp.server.protocol import McpEndpoint
+from handrail.standard_runtime import SystemClock
 
 QUESTION = {
     "message": "Which colour?",

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import handrail_reference
+from handrail import Runtime
 from handrail.agents import AgentEvent, Conversation, TextAgent
-from handrail.app import Runtime, find_services
+from handrail.app import find_services
 from handrail.picking import pick_tools
 from handrail.runtime.session import Session
 from handrail.settings import load_settings

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from handrail.app import Runtime
 from handrail.contract.store import StoreUnavailable
 from handrail.observe.audit import AuditLog
 from handrail.observe.audit_files import OF_THE_CHAIN, Follower, matches, read_events, tail_events
@@ -17,6 +16,7 @@ from handrail.observe.call_explanation import CallExplanation, CallLines, lines_
 from handrail.observe.sealing import APPROVER, open_event, pseudonym_of, with_names
 from handrail.server.options import Options
 from handrail.server.wire import HEARTBEAT, notice
+from handrail.standard_runtime import Runtime
 
 _POLL_SECONDS = 0.5
 _MAX_AT_ONCE = 500

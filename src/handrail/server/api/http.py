@@ -22,7 +22,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from handrail.app import Runtime
 from handrail.contract.errors import JsonError, UsageError
 from handrail.contract.fields import shown
 from handrail.contract.store import StoreUnavailable
@@ -38,6 +37,7 @@ from handrail.server.model_selection import ModelSelection
 from handrail.server.options import Options
 from handrail.server.voice.admission import Admission
 from handrail.server.wire import HEARTBEAT, notice, to_json
+from handrail.standard_runtime import Runtime
 
 _DEPTH = 40
 _MAX_DIGITS = 12

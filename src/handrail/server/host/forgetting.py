@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from handrail.app import Runtime
 from handrail.contract.errors import HandrailError, UsageError
 from handrail.runtime.services import call_hook
 from handrail.server.stored_keys import LOOK_SECONDS
 from handrail.sqlite_files import scrub
+from handrail.standard_runtime import Runtime
 
 if TYPE_CHECKING:  # the web framework comes with it, which `handrail users` does without
     from handrail.server.host.session_registry import SessionRegistry

@@ -23,7 +23,6 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from handrail.agents import Conversation
-from handrail.app import Runtime
 from handrail.contract.conversations import (
     Moved,
     Quota,
@@ -56,6 +55,7 @@ from handrail.server.host.refusals import (
 )
 from handrail.server.key_ring import Key
 from handrail.server.options import Options
+from handrail.standard_runtime import Runtime
 
 _LAST_SECONDS = 1.0
 """After the time for a stop, for outcomes that are just being stored."""

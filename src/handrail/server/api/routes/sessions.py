@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from handrail.app import Runtime
 from handrail.contract.definition import Mode
 from handrail.contract.store import HoldState, LedgerState
 from handrail.runtime.confirmation import request_of
@@ -33,6 +32,7 @@ from handrail.server.host.remote_sessions import follow
 from handrail.server.host.session_openers import seal, unseal
 from handrail.server.host.session_registry import BusyElsewhere
 from handrail.server.wire import notice, without_detail
+from handrail.standard_runtime import Runtime
 
 MAX_TEXT = 32_000
 _MAX_USER = 256
