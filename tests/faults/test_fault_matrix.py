@@ -588,6 +588,7 @@ async def test_row_33_a_replay_after_its_body_was_evicted_runs_nothing(make_tool
         for call_id in ("c2", "c1"):
             answer = await pay(session, call_id)
             assert (kind(answer), answer.error.partial_side_effects) == ("INTERNAL", True)
+            assert not answer.error.retryable, "it has run"
         assert world.starts == 1
 
 

@@ -102,6 +102,20 @@ async def test_an_execution_that_ends_after_the_resume_is_the_answer(world, gate
         assert (again.data, again.meta["replayed"], world.starts) == ({"paid": "a"}, True, 1)
 
 
+async def test_a_running_call_that_is_delivered_again_is_not_taken_for_the_next_one(world, gate):
+    """The model knows the first under its own id, so that the same under a further id is a second wish."""
+    async with world:
+        old = await world.session(runtime=world.runtime(policy=IMPATIENT, capabilities={"gate": gate}))
+        first = asyncio.create_task(old.call("pay", {"q": "a"}, call_id="c1"))
+        await until(lambda: world.starts)
+        session = await resumed(old)
+        assert kind(await session.call("pay", {"q": "a"}, call_id="c1")) == "IN_PROGRESS"
+        gate.set()
+        assert (await first).ok
+        second = await session.call("pay", {"q": "a"}, call_id="c2")
+        assert (second.ok, second.meta.get("replayed"), world.starts) == (True, None, 2)
+
+
 @pytest.mark.parametrize("call_id", ["c1", "c2"])
 async def test_an_execution_whose_process_died_is_in_doubt_at_once(world, gate, call_id):
     async with world:

@@ -7,6 +7,7 @@ from tests.faults.accidents import Flaky, FlakyFile, PatientClock
 from tests.runtime.kit import PAID, asked, confirmed, kind, next_event, until, writing
 
 from handrail.contract.store import Block, HoldState, StoreUnavailable
+from handrail.testing import CrashAt, Crashed
 
 SLOWLY_PAID = """
 async def execute(args, ctx):
@@ -147,6 +148,7 @@ async def test_row_14_what_may_not_run_any_more_is_recorded_as_not_run(world, cl
         told = await answered(clock, next_event(session, "envelope"))
         assert told.data["envelope"]["error"]["type"] == "CANCELLED"
         assert "nothing was run" in told.data["envelope"]["error"]["message"]
+        assert not told.data["envelope"]["error"]["retryable"], "the same request cannot be approved again"
         assert kind(await answered(clock, runtime.approve(hold_id, token=token))) == "CANCELLED"
         assert (world.starts, await states(world)) == (0, ["cancelled"])
         assert not runtime.own_claims.unconfirmed_holds
@@ -197,6 +199,42 @@ async def test_row_14_a_no_that_cannot_be_recorded_yet_stops_it_too(world, clock
         assert (world.starts, await states(world)) == (0, ["cancelled"])
         assert kind(await answered(clock, runtime.approve(hold_id, token=token))) == "DECLINED"
         assert not runtime.own_claims.unconfirmed_holds
+
+
+async def test_row_14_a_no_that_is_recorded_late_is_the_answer_though_the_user_is_blocked_by_then(world, clock):
+    async with world:
+        runtime = world.runtime(clock=clock)
+        _, hold_id, token = await unheard(world, runtime)
+        runtime._housekeeper.cancel()  # the approver's next try records it
+        world.store.down, world.store.only = 1, "finish"
+        with pytest.raises(StoreUnavailable):
+            await runtime.decline(hold_id, token=token)
+        await world.store.block(Block(tenant="", user="u1", until=clock.milliseconds() + 10_000_000))
+        await runtime.housekeeper.learn()
+        assert kind(await answered(clock, runtime.approve(hold_id, token=token))) == "DECLINED"
+        assert (world.starts, await states(world)) == (0, ["cancelled"])
+
+
+async def test_row_14_a_no_takes_nothing_over_that_another_process_began(make_tools, clock):
+    """Our claim never arrived. Another process was approved, began it and died: whoever wants to may continue with that."""
+    async with make_tools({"pay": (confirmed(idempotent=True), PAID)}, store=Flaky(clock=clock.milliseconds)) as world:
+        runtime = world.runtime(clock=clock)
+        session = await world.session(runtime=runtime)
+        await session.call("pay", {"q": "a"}, call_id="c1")
+        hold_id, token = await asked(session)
+        runtime._housekeeper.cancel()
+        world.store.down, world.store.only = 2, "claim"
+        assert kind(await runtime.approve(hold_id, token=token)) == "STORE_UNAVAILABLE"
+        other = world.runtime(clock=clock, crash=CrashAt("before_handler"))
+        with pytest.raises(Crashed):
+            await answered(clock, other.approve(hold_id, token=token))
+        await world.store.release_owner(other.owner)
+        await clock.advance(20)  # longer than the lease
+        before = await world.store.ledger_rows()
+        assert kind(await runtime.decline(hold_id, token=token)) == "CONFLICT"
+        assert await world.store.ledger_rows() == before
+        assert (await answered(clock, world.runtime(clock=clock).approve(hold_id, token=token))).ok
+        assert (world.starts, await states(world)) == (1, ["succeeded"])
 
 
 async def test_row_14_several_who_say_no_at_once_are_all_answered(world, clock):

@@ -291,6 +291,31 @@ async def test_two_processes_that_approve_at_once_run_it_once() -> None:
         assert bank.book.sensitive == 1
 
 
+@pytest.mark.parametrize("idempotent", [False, True])
+async def test_a_second_yes_in_another_process_waits_for_the_outcome_of_the_first(
+    tmp_path: Path, idempotent: bool
+) -> None:
+    folder = build_tools(tmp_path, transfer_money={"idempotent": idempotent})
+    async with open_bank(folder) as bank, bank.another_runtime() as second:
+        held, end = await bank.hold(), asyncio.Event()
+
+        async def lasting(ctx: Any, args: Any) -> Any:
+            await end.wait()
+            return {"ok": True, "data": {"receipt": 1}}
+
+        bank.book.acts["transfer_money"] = lasting
+        first = asyncio.create_task(bank.runtime.approve(held.id, token=held.token))
+        await settle(50)
+        again = asyncio.create_task(second.approve(held.id, token=held.token))
+        await settle(50)
+        assert not again.done()
+        end.set()
+
+        assert (await meanwhile(bank.clock, again)).data == {"receipt": 1}
+        assert (await first).ok
+        assert bank.book.sensitive == 1
+
+
 async def test_a_call_that_comes_while_the_approved_one_runs_does_not_run_beside_it() -> None:
     async with open_bank() as bank:
         held = await bank.hold()
