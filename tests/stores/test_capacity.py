@@ -47,8 +47,11 @@ async def test_each_request_of_a_turn_makes_the_trips_that_the_page_names(postgr
             return told[0]
 
         await ask("turn", store.begin_turn("s0", connection=1, input_id="m1"))
-        turns = [store.begin_turn(f"s{n}", connection=1, input_id="m2", left=(1, {"total": 1})) for n in range(3)]
-        await ask("three turns", *turns)
+        # After requests that came one at a time, the first of several does not wait for the others; after several it does.
+        for message in ("m2", "m3"):
+            left = (int(message[1]) - 1, {"total": 1})
+            turns = [store.begin_turn(f"s{n}", connection=1, input_id=message, left=left) for n in range(3)]
+            await ask("three turns", *turns)
         row = (await ask("claim", store.claim(claim(session_id="s0")))).row
         await ask("outcome", store.finish(done("k1", claimed=row)))
         await ask("question", store.hold(held("h1", session_id="s1", expires_at=2**50), "token"))

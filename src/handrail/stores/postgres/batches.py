@@ -5,16 +5,16 @@ Only what no precondition refuses goes this way, which is nearly everything; the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import psycopg
+import orjson
 
 from handrail.contract.store import Claim, ClaimVerdict, Finish, LedgerRow, TurnStart
 from handrail.stores.base import Group
 from handrail.stores.postgres.connection import PostgresDatabase
-from handrail.stores.postgres.dialect import BEGIN
-from handrail.stores.postgres.locking import lock_sessions
+from handrail.stores.postgres.locking import LOCK_SESSIONS
+from handrail.stores.postgres.prepared import BEGIN, COMMIT, Asked, PreparedStatement, ask_at_once
 from handrail.stores.statements.ledger import OUTCOME, SETTLED, ClaimRequest
 from handrail.stores.statements.sessions import TURNS_LEFT, TurnRequest
 from handrail.stores.statements.transaction import claimed, locks_of, to_json
@@ -28,10 +28,19 @@ _WISH = {
     **_LEDGER, "connection": "bigint", "counters": "text", "call_id": "text", "call_tool": "text", "raw_digest": "text",
     "hold_id": "text",
 }  # fmt: skip
-_CLAIMS = f"""
+
+
+def _recordset(name: str, columns: Mapping[str, str]) -> str:
+    """The rows of a document as a table; columns are the names that the documents have."""
+    typed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+    return f"json_to_recordset(%s::json) AS {name} ({typed})"
+
+
+_CLAIMS = PreparedStatement(
+    "claims",
+    f"""
     WITH wish AS MATERIALIZED (
-        SELECT * FROM unnest({", ".join(f"%s::{kind}[]" for kind in _WISH.values())})
-        WITH ORDINALITY AS wish ({", ".join(_WISH)}, place)
+        SELECT * FROM {_recordset("wish", {**_WISH, "place": "bigint"})}
     ), free AS MATERIALIZED (
         SELECT wish.* FROM wish JOIN session USING (session_id)
         WHERE session.active <> 0 AND session.connection = wish.connection
@@ -55,20 +64,26 @@ _CLAIMS = f"""
               ORDER BY session_id, place DESC) AS newest
         WHERE session.session_id = newest.session_id
     )
-    SELECT key FROM free""".replace("user", '"user"')
-_FINISHES = f"""
+    SELECT key FROM free""".replace("user", '"user"'),
+)
+_FINISH = {"key": "text", "fence": "bigint", "state": "text", "envelope": "text", "finished_at": "bigint"}
+_FINISHES = PreparedStatement(
+    "finishes",
+    f"""
     UPDATE ledger SET state = done.state, {OUTCOME.format("done.envelope").replace("user", '"user"')},
         finished_at = done.finished_at
-    FROM unnest(%s::text[], %s::bigint[], %s::text[], %s::text[], %s::bigint[])
-        AS done (key, fence, state, envelope, finished_at)
+    FROM {_recordset("done", _FINISH)}
     WHERE ledger.key = done.key AND ledger.fence = done.fence AND ledger.state IN ('running', 'unknown')
-    RETURNING ledger.key"""
-
-
-_TURNS = f"""
+    RETURNING ledger.key""",
+)
+_TURN = {
+    "session_id": "text", "connection": "bigint", "input_id": "text", "left_turn": "bigint", "left_counters": "text",
+}  # fmt: skip
+_TURNS = PreparedStatement(
+    "turns",
+    f"""
     WITH wish AS MATERIALIZED (
-        SELECT * FROM unnest(%s::text[], %s::bigint[], %s::text[], %s::bigint[], %s::text[])
-            AS wish (session_id, connection, input_id, left_turn, left_counters)
+        SELECT * FROM {_recordset("wish", _TURN)}
     ), begun AS MATERIALIZED (
         SELECT wish.*, session.turn + 1 AS next FROM wish JOIN session USING (session_id)
         WHERE session.connection = wish.connection
@@ -87,44 +102,45 @@ _TURNS = f"""
         UPDATE session SET turn = begun.next, current_turn = begun.next, counters = '{{}}'
         FROM begun WHERE session.session_id = begun.session_id
     )
-    SELECT session_id, next FROM begun"""
+    SELECT session_id, next FROM begun""",
+)
 
 
 def commit_group(db: PostgresDatabase, group: Group, now: int) -> list[Any]:
     """Commit those of the group that nothing refuses; the outcome of each request, or None."""
-    with db.connection.pipeline():
-        # Each statement sees what was committed before it began, so the claims see what was stored before their locks.
-        db.connection.execute(BEGIN)
-        # All at once and in one order: two processes that lock the same sessions one after the other could wait for each other.
-        lock_sessions(db, {name for request in group.requests for name in locks_of(request).sessions})
-        answers = _execute(db, group, now)
-        db.connection.execute("COMMIT")
-    return _outcomes(group, now, *answers)
+    asked = _asked(group, now)
+    # All at once and in one order: two processes that lock the same sessions one after the other could wait for each other.
+    sessions = sorted({name for request in group.requests for name in locks_of(request).sessions})
+    # Each statement sees what was committed before it began, so the claims see what was stored before their locks.
+    begun: list[Asked] = [(BEGIN, None), (LOCK_SESSIONS, sessions)]
+    found = ask_at_once(db, [*begun, *asked, (COMMIT, None)])
+    answers = found[len(begun) : -1]
+    return _outcomes(group, now, {statement: rows for (statement, _), rows in zip(asked, answers, strict=True)})
 
 
 def carry_out_group(db: PostgresDatabase, group: Group, now: int) -> list[Any]:
     """The same in a transaction that was begun, and has its locks."""
-    return _outcomes(group, now, *_execute(db, group, now))
+    found = {
+        statement: db.connection.execute(statement.for_psycopg, [orjson.dumps(document).decode()])
+        for statement, document in _asked(group, now)
+    }
+    return _outcomes(group, now, {statement: rows.fetchall() for statement, rows in found.items()})
 
 
-Answer = psycopg.Cursor[Any] | None
+def _asked(group: Group, now: int) -> list[Asked]:
+    asked: list[Asked] = [
+        (_FINISHES, _rows_of_finishes(group.finishes, now)),
+        (_CLAIMS, _rows_of_claims(group.claims, now)),
+        (_TURNS, _rows_of_turns(group.turns)),
+    ]
+    return [(statement, rows) for statement, rows in asked if rows]
 
 
-def _execute(db: PostgresDatabase, group: Group, now: int) -> tuple[Answer, Answer, Answer]:
-    finishes, claims = _columns_of_finishes(group.finishes, now), _columns_of_claims(group.claims, now)
-    turns = _columns_of_turns(group.turns)
-    return (
-        db.connection.execute(_FINISHES, finishes) if finishes else None,
-        db.connection.execute(_CLAIMS, claims) if claims else None,
-        db.connection.execute(_TURNS, turns) if turns else None,
-    )
-
-
-def _outcomes(group: Group, now: int, finished: Answer, made: Answer, begun: Answer) -> list[Any]:
+def _outcomes(group: Group, now: int, found: Mapping[PreparedStatement, Sequence[tuple[Any, ...]]]) -> list[Any]:
     # What is missing in an answer was refused; the caller looks at it one by one.
-    stored = {key for (key,) in finished or ()}
-    free = {key for (key,) in made or ()}
-    turns: dict[str, int] = dict(begun.fetchall()) if begun is not None else {}
+    stored = {key for (key,) in found.get(_FINISHES, ())}
+    free = {key for (key,) in found.get(_CLAIMS, ())}
+    turns = {session_id: int(turn) for session_id, turn in found.get(_TURNS, ())}
 
     def outcome_of(request: Any) -> Any:
         if isinstance(request, ClaimRequest):
@@ -138,36 +154,48 @@ def _outcomes(group: Group, now: int, finished: Answer, made: Answer, begun: Ans
     return [outcome_of(request) for request in group.requests]
 
 
-def _columns_of_turns(turns: Sequence[TurnRequest]) -> list[list[Any]]:
+def _rows_of_turns(turns: Sequence[TurnRequest]) -> list[dict[str, Any]]:
     rows = []
     for one in turns:
         turn, counters = one.left or (None, None)
         kept = None if counters is None else to_json(counters, '"counters" of a turn')
-        rows.append((one.session_id, one.connection, one.input_id, turn, kept))
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
-def _columns_of_claims(claims: Sequence[Claim], now: int) -> list[list[Any]]:
-    rows = []
-    for one in claims:
-        counters = None if one.counters is None else to_json(one.counters, '"counters" of a claim')
-        alias = one.alias
-        named = (None,) * 4 if alias is None else (alias.call_id, alias.tool, alias.raw_digest, alias.hold_id)
         rows.append(
-            (
-                *(one.key, one.tenant, one.session_id, one.user, one.turn, one.ordinal, one.tool, one.tool_hash),
-                *(one.registry_version, one.args_digest, one.args, one.effects, one.owner, one.claim_id),
-                *(now + one.lease_ms, now, one.connection, counters, *named),
-            )
-        )
-    return [list(column) for column in zip(*rows, strict=True)]
+            {
+                "session_id": one.session_id, "connection": one.connection, "input_id": one.input_id,
+                "left_turn": turn, "left_counters": kept,
+            }
+        )  # fmt: skip
+    return rows
 
 
-def _columns_of_finishes(finishes: Sequence[Finish], now: int) -> list[list[Any]]:
-    rows = [
-        (one.key, one.fence, one.state.value, one.envelope, now if one.state in SETTLED else None) for one in finishes
-    ]
-    return [list(column) for column in zip(*rows, strict=True)]
+def _rows_of_claims(claims: Sequence[Claim], now: int) -> list[dict[str, Any]]:
+    rows = []
+    for place, one in enumerate(claims):
+        row = {
+            "key": one.key, "tenant": one.tenant, "session_id": one.session_id, "user": one.user, "turn": one.turn,
+            "ordinal": one.ordinal, "tool": one.tool, "tool_hash": one.tool_hash, "registry_version": one.registry_version,
+            "args_digest": one.args_digest, "args": one.args, "effects": one.effects, "owner": one.owner,
+            "claim_id": one.claim_id, "lease_until": now + one.lease_ms, "created_at": now, "connection": one.connection,
+            "place": place,
+        }  # fmt: skip
+        if one.counters is not None:
+            row["counters"] = to_json(one.counters, '"counters" of a claim')
+        if (alias := one.alias) is not None:
+            row |= {
+                "call_id": alias.call_id, "call_tool": alias.tool, "raw_digest": alias.raw_digest, "hold_id": alias.hold_id
+            }  # fmt: skip
+        rows.append(row)
+    return rows
+
+
+def _rows_of_finishes(finishes: Sequence[Finish], now: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "key": one.key, "fence": one.fence, "state": one.state.value, "envelope": one.envelope,
+            "finished_at": now if one.state in SETTLED else None,
+        }
+        for one in finishes
+    ]  # fmt: skip
 
 
 def _finished(one: Finish, now: int) -> LedgerRow | None:

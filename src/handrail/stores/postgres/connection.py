@@ -43,6 +43,8 @@ class PostgresDatabase:
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
+        self.prepared = set[bytes]()
+        """The names of our own prepared statements that the server knows."""
 
     def execute(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> psycopg.Cursor[Any]:
         given: Any = (
@@ -63,7 +65,10 @@ class PostgresDatabase:
 
     def roll_back(self) -> None:
         if not self.connection.closed and self.in_transaction:
-            self.connection.rollback()
+            # psycopg's own would drop every prepared statement, ours as well, although they outlive a transaction.
+            result = self.connection.pgconn.exec_(b"ROLLBACK")
+            if result.status != psycopg.pq.ExecStatus.COMMAND_OK:
+                raise psycopg.OperationalError("the connection was lost")
 
 
 class ServerAddress:
@@ -102,7 +107,9 @@ class ServerAddress:
         try:
             return PostgresDatabase(
                 psycopg.connect(
-                    **{**wanted, **self._parts, "options": options, "autocommit": True, "cursor_factory": _Cursor}
+                    **{**wanted, **self._parts, "options": options, "client_encoding": "UTF8"},
+                    autocommit=True,
+                    cursor_factory=_Cursor,
                 )
             )
         except psycopg.Error as error:

@@ -7,8 +7,17 @@ import hashlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import orjson
+
 from handrail.stores.postgres.connection import PostgresDatabase
+from handrail.stores.postgres.prepared import PreparedStatement
 from handrail.stores.statements.transaction import Request, locks_of
+
+LOCK_SESSIONS = PreparedStatement(
+    "lock_sessions",
+    """SELECT FROM session WHERE session_id = ANY(ARRAY(SELECT json_array_elements_text(%s::json)))
+    ORDER BY session_id FOR NO KEY UPDATE""",
+)
 
 
 def lock(db: PostgresDatabase, requests: Sequence[Request[Any]]) -> None:
@@ -20,21 +29,14 @@ def lock(db: PostgresDatabase, requests: Sequence[Request[Any]]) -> None:
     sessions = {session_id for locks in wanted for session_id in locks.sessions}
     sessions |= _owners_of(db, "ledger", "key", {key for locks in wanted for key in locks.sessions_of_calls})
     sessions |= _owners_of(db, "hold", "hold_id", {hold_id for locks in wanted for hold_id in locks.sessions_of_holds})
-    lock_sessions(db, sessions)
+    if sessions:
+        db.connection.execute(LOCK_SESSIONS.for_psycopg, [orjson.dumps(sorted(sessions)).decode()])
     names = {name for locks in wanted for name in locks.names}
     if names:
         # One after the other, in this order.
         db.connection.execute(
             "SELECT pg_advisory_xact_lock(number) FROM unnest(%s::bigint[]) AS number",
             (sorted(advisory_number("name", name) for name in names),),
-        )
-
-
-def lock_sessions(db: PostgresDatabase, session_ids: Collection[str]) -> None:
-    if session_ids:
-        db.connection.execute(
-            "SELECT FROM session WHERE session_id = ANY(%s) ORDER BY session_id FOR NO KEY UPDATE",
-            (sorted(session_ids),),
         )
 
 
