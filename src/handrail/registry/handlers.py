@@ -11,13 +11,13 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Literal
 
 from handrail.authoring.binding import bind_class, bind_function, converter_of
@@ -29,6 +29,10 @@ from handrail.authoring.registration import registration_of
 from handrail.authoring.source import PROJECT, UPSTREAM_CAPABILITY, UpstreamTool
 from handrail.contract.errors import ArtifactError, HandlerChanged, RegistryError
 
+_USUAL_BYTES = 32 * 1024
+"""Most files of a tool are smaller: one read has them whole."""
+
+_NO_SERVICES: Mapping[str, str] = MappingProxyType({})
 Kind = Literal["directory", "function", "class", "mcp"]
 
 
@@ -89,7 +93,7 @@ def verified_code(entry: Mapping[str, Any], root: str | None, *, production: boo
         return HandlerCode(tool_id=tool_id, kind=kind, sources={}, place="", digest=entry["hash"], upstream=upstream)
     if kind == "directory":
         folder = f"{_root_of(handler, root, tool_id)}/{_one_step(handler['folder'], tool_id)}"
-        sources = {name: _read_beside(folder, _one_step(name, tool_id), tool_id) for name in hashes}
+        sources = _read_folder(folder, [_one_step(name, tool_id) for name in hashes], tool_id)
     else:
         sources = {name: _read_module(name, tool_id) for name in {handler["module"]: None, **hashes}}
         folder = handler["module"]
@@ -103,7 +107,7 @@ def verified_code(entry: Mapping[str, Any], root: str | None, *, production: boo
         place=folder,
         module=handler.get("module", ""),
         name=handler.get("name", ""),
-        services=handler.get("services", {}),
+        services=handler.get("services", _NO_SERVICES),
         digest=entry["hash"],
     )
 
@@ -145,24 +149,33 @@ def _one_step(name: str, tool_id: str) -> str:
     return name
 
 
-def _read_beside(folder: str, name: str, tool_id: str) -> bytes:
+def _read_folder(folder: str, names: Sequence[str], tool_id: str) -> dict[str, bytes]:
+    name = names[0] if names else ""
+    sources = {}
     try:
-        # O_NOFOLLOW on both steps: what was hashed was no link, so a link here was put there since. O_NONBLOCK: nor was
-        # it a pipe, on which opening would wait for ever.
+        # O_NOFOLLOW on both steps: what was hashed was no link, so a link here was put there since.
         directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+            for name in names:
+                sources[name] = _read_file(directory, name)
+            return sources
         finally:
             os.close(directory)
-        try:
-            size = os.fstat(handle).st_size
-            return os.read(handle, size + 1)
-        finally:
-            os.close(handle)
     except OSError as error:
         raise ArtifactError(
             f'The handler of "{tool_id}" cannot be read at "{Path(folder).name}/{name}" ({error.strerror}); run `handrail build`.'
         ) from None
+
+
+def _read_file(directory: int, name: str) -> bytes:
+    # O_NONBLOCK: what was hashed was no pipe either, on which opening would wait for ever.
+    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    try:
+        content = os.read(handle, _USUAL_BYTES)
+        # Asking each file for its size first is a twentieth of the time that a large catalogue takes to load.
+        return content if len(content) < _USUAL_BYTES else content + os.read(handle, os.fstat(handle).st_size)
+    finally:
+        os.close(handle)
 
 
 def _read_module(module: str, tool_id: str) -> bytes:

@@ -166,6 +166,8 @@ class HostPolicy:
 
     def applied(self, artifact: Artifact) -> Artifact:
         """The artifact as it is on this host; `ConfigError` with one sentence if the two do not fit, and nothing has changed."""
+        if not (self.tools or self.roles):
+            return artifact
         entries = self.entries(artifact.entries)
         changed = {
             f"{new['toolId']}@{new['version']}": new["hash"]

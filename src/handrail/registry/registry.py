@@ -225,14 +225,15 @@ def _read(
     gc.disable()
     try:
         artifact = host.applied(read_artifact(path))
-        if any(entry["handler"]["kind"] not in ("directory", "mcp") for entry in artifact.entries):
-            look_in(
-                path.parent, first=False
-            )  # decorated tools are modules of the project that the artifact was built in
         production = environment == "production"
         root = None if _is_foreign(artifact, tools_root) else str(artifact.tools_root)
-        loaded: dict[str, dict[str, LoadedTool]] = {}
+        tools: dict[str, LoadedTool] = {}
+        several: dict[str, dict[str, LoadedTool]] = {}
+        looking = False
         for entry in artifact.entries:
+            if not looking and entry["handler"]["kind"] not in ("directory", "mcp"):
+                look_in(path.parent, first=False)  # decorated tools are modules of the project that it was built in
+                looking = True
             try:
                 code = verified_code(entry, root, production=production)
             except HandlerChanged as error:
@@ -240,14 +241,17 @@ def _read(
                     raise
                 refused[entry["toolId"]] = str(error)
                 continue
-            loaded.setdefault(entry["toolId"], {})[entry["version"]] = LoadedTool(entry, code, compiler)
+            tool = LoadedTool(entry, code, compiler)
+            first = tools.setdefault(tool.tool_id, tool)
+            if first is not tool:
+                several.setdefault(tool.tool_id, {first.version: first})[tool.version] = tool
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         # Sealed, and still not what a build writes.
         raise ArtifactError(f'"{path.name}" has a tool that cannot be read ({error}); run `handrail build`.') from None
     finally:
         if collecting:
             gc.enable()
-    snapshot = _snapshot(artifact, loaded, host.versions, refused or {})
+    snapshot = _snapshot(artifact, tools, several, host.versions, refused or {})
     if validators == "eager":
         for tool in snapshot:
             _ = tool.validator, tool.output_validator
@@ -256,25 +260,25 @@ def _read(
 
 def _snapshot(
     artifact: Artifact,
-    loaded: Mapping[str, dict[str, LoadedTool]],
+    tools: dict[str, LoadedTool],
+    several: dict[str, dict[str, LoadedTool]],
     rules: Mapping[str, VersionRules],
     refused: Mapping[str, str],
 ) -> Snapshot:
-    """The view with the default version of each tool. Of a tool with a handler that is refused, no version is served."""
-    kept = {name: versions for name, versions in loaded.items() if name not in refused}
+    """The view with the default version of each tool; `several` has all versions of those with more than one. Of a tool with
+    a handler that is refused, no version is served."""
+    for name in refused:
+        tools.pop(name, None)
+        several.pop(name, None)
     for name in rules:
-        if name not in kept and name not in refused:
-            near = get_close_matches(name, list(kept), n=1)
+        if name not in tools and name not in refused:
+            near = get_close_matches(name, list(tools), n=1)
             hint = f'; did you mean "{near[0]}"?' if near else "."
             raise ConfigError(f'[versions.{name}] is for a tool "{name}", which there is not{hint}')
-    chosen = {
-        name: rules.get(name, VersionRules(tool=name)).resolved(versions)
-        for name, versions in kept.items()
-        if len(versions) > 1 or name in rules
-    }
-    tools = {
-        name: versions[chosen[name].default] if name in chosen else next(iter(versions.values()))
-        for name, versions in kept.items()
-    }
-    several = {name: versions for name, versions in kept.items() if len(versions) > 1}
+    chosen = {}
+    for name, only in tools.items():
+        if name in several or name in rules:
+            versions = several.get(name) or {only.version: only}
+            chosen[name] = rules.get(name, VersionRules(tool=name)).resolved(versions)
+            tools[name] = versions[chosen[name].default]
     return Snapshot(artifact, tools, versions=several, rules=chosen)

@@ -39,12 +39,10 @@ class LoadedTool:
         "_validator",
         "category",
         "compiled_at",
-        "documentation",
         "hash",
         "is_conditional",
         "modes",
         "roles",
-        "summary",
         "tool_id",
         "version",
     )
@@ -53,8 +51,6 @@ class LoadedTool:
         self.tool_id: str = entry["toolId"]
         self.version: str = entry["version"]
         self.hash: str = entry["hash"]
-        self.summary: str = entry["summary"]
-        self.documentation: str = entry["documentation"]
         self.category: str = entry["category"]
         self.modes: tuple[Mode, ...] = tuple(entry["allowedModes"])
         permissions = entry.get("permissions")
@@ -69,6 +65,16 @@ class LoadedTool:
         self._validator: CompiledSchema | None = None
         self._output: CompiledSchema | None = None
         self._handler: Handler | None = None
+
+    @property
+    def summary(self) -> str:
+        summary: str = self._entry["summary"]
+        return summary
+
+    @property
+    def documentation(self) -> str:
+        documentation: str = self._entry["documentation"]
+        return documentation
 
     @property
     def upstream_server(self) -> str | None:
@@ -159,10 +165,10 @@ class Snapshot:
         self.tools: Mapping[str, LoadedTool] = MappingProxyType(dict(tools))
         by_mode: dict[Mode | None, tuple[LoadedTool, ...]] = {None: tuple(tools.values())}
         for mode in get_args(Mode):
-            by_mode[mode] = tuple(tool for tool in tools.values() if mode in tool.modes)
+            by_mode[mode] = tuple([tool for tool in by_mode[None] if mode in tool.modes])
         self.by_mode: Mapping[Mode | None, tuple[LoadedTool, ...]] = MappingProxyType(by_mode)
         """The tools of a mode; under None all of them."""
-        self.conditional = tuple(tool for tool in tools.values() if tool.is_conditional)
+        self.conditional = tuple([tool for tool in by_mode[None] if tool.is_conditional])
         self.roles = frozenset(role for tool in self.conditional for role in tool.roles)
         """Those that some tool asks for."""
 
