@@ -59,6 +59,15 @@ def _content(kb):
     return kb.database.read_now(stems if isinstance(kb.database, PostgresKnowledgeBase) else look)
 
 
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_the_words_of_a_batch_are_one_segment_of_the_index(open_base, tmp_path):
+    kb = open_base()
+    _import(kb, _lines(tmp_path / "a.jsonl", _records(400)))
+    for table in ("head_words", "piece_words"):
+        count = f"SELECT count(DISTINCT segid) FROM {table}_idx"
+        assert kb.database.read_now(lambda db, count=count: db.execute(count).fetchone()) == (1,)
+
+
 def test_the_same_content_again_is_no_work(open_base, tmp_path, embedder):
     kb = open_base(embedder=embedder)
     path = _lines(tmp_path / "a.jsonl", _records(30))

@@ -142,6 +142,10 @@ class KnowledgeConnection(Protocol):
         """The first row, or None, that a statement gives with each of these values."""
         ...
 
+    def insert_each(self, statement: str, number: str, rows: Iterable[Sequence[Any]]) -> list[int]:
+        """Insert a row with each of these values; what the database numbered them with, in the column `number`."""
+        ...
+
     def stream(self, statement: str, values: Sequence[Any] = ...) -> Iterator[Any]:
         """ResultRows of which there may be too many for the memory."""
         ...

@@ -41,6 +41,7 @@ class SqliteKnowledge(sqlite3.Connection):
         self.turn = ComputeTurn(threading.Lock())
         self.is_searched_beside: Callable[[], bool] = lambda: False
         self._version = -1
+        self._is_snapshot = False
         self._remembered: dict[object, Any] = {}
 
     @property
@@ -50,14 +51,17 @@ class SqliteKnowledge(sqlite3.Connection):
     def each(self, statement: str, rows: Iterable[Sequence[Any]]) -> list[Any]:
         return [self.execute(statement, row).fetchone() for row in rows]
 
+    def insert_each(self, statement: str, number: str, rows: Iterable[Sequence[Any]]) -> list[int]:
+        # RETURNING would open a savepoint for each row, and at each savepoint FTS5 writes what it has gathered as a segment of
+        # its own: every later search would look in all of them.
+        return [int(self.execute(statement, row).lastrowid or 0) for row in rows]
+
     def stream(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         return iter(self.execute(statement, values))
 
     def remembered(self, what: object, find: Callable[[], T]) -> T:
-        version = self.execute("PRAGMA data_version").fetchone()[0]
-        if version != self._version or len(self._remembered) > _MAX_REMEMBERED:
-            self._version = version
-            self._remembered = {}
+        if not self._is_snapshot:
+            self._look_at_version()
         if what not in self._remembered:
             self._remembered[what] = find()
         found: T = self._remembered[what]
@@ -67,10 +71,19 @@ class SqliteKnowledge(sqlite3.Connection):
     def snapshot(self) -> Iterator[None]:
         self.execute("BEGIN")
         try:
+            self._look_at_version()  # a read: what follows sees the state that it has seen
+            self._is_snapshot = True
             yield
         finally:
+            self._is_snapshot = False
             if self.in_transaction:
                 self.execute("COMMIT")
+
+    def _look_at_version(self) -> None:
+        version = self.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version or len(self._remembered) > _MAX_REMEMBERED:
+            self._version = version
+            self._remembered = {}
 
     def put_vectors(self, space: int, vectors: Sequence[tuple[int, bytes]]) -> int:
         stored = 0

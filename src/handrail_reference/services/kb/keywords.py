@@ -63,7 +63,7 @@ def _coverage(db: KnowledgeConnection, record: int, piece: int | None, counts: M
     weights = {term: math.log(1 + (rows + 0.5) / (count + 0.5)) for term, count in counts.items()}
     has = db.words.terms_of(TextPart.HEADS, record, list(counts))
     if piece is not None:
-        has |= db.words.terms_of(TextPart.PIECES, piece, list(counts))
+        has |= db.words.terms_of(TextPart.PIECES, piece, [term for term in counts if term not in has])
     return sum(weight for term, weight in weights.items() if term in has) / sum(weights.values())
 
 

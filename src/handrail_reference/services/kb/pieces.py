@@ -15,7 +15,6 @@ PIECE_CHARS = 2_000
 LEAD_WORDS = 50
 MAX_SNIPPET = 320
 _WORD = re.compile(r"\S{1,200}")
-_SPACE = re.compile(r"\s+")
 
 
 class Piece(NamedTuple):
@@ -55,7 +54,7 @@ def lead_of(text: str) -> str:
 
 def snippet_of(piece: str, query: str) -> str:
     """The part of a piece in which most of the query's words stand, on one line, with its cuts shown."""
-    text = _SPACE.sub(" ", piece).strip()
+    text = " ".join(piece.split())
     if len(text) <= MAX_SNIPPET:
         return text
     start = _best_start(text, query)

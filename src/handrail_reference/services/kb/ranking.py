@@ -7,7 +7,7 @@ Chosen by measuring on half of the queries of a public set and looking at the ot
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from handrail_reference.services.kb.keywords import WordHits
 from handrail_reference.services.kb.query_words import plain_words, query_terms
@@ -54,7 +54,7 @@ def with_titles(best: Sequence[Ranked], titles: Mapping[int, str], query: str, l
     asked = _stems(query)
     sums = {one.key: one.score + _likeness(asked, titles.get(one.key, "")) ** 2 for one in best}
     again = sorted(best, key=lambda one: (-sums[one.key], one.key))[:limit]
-    return [replace(one, score=round(min(1.0, sums[one.key]), 4)) for one in again]
+    return [Ranked(one.key, round(min(1.0, sums[one.key]), 4), one.piece) for one in again]
 
 
 def _stems(text: str) -> set[str]:

@@ -147,21 +147,22 @@ def _scope(db: KnowledgeConnection, record: KnowledgeRecord, known: dict[tuple[s
 
 
 def _insert(db: KnowledgeConnection, new: Sequence[tuple[int, KnowledgeRecord, str]]) -> None:
-    keys = db.each(
+    keys = db.insert_each(
         """INSERT INTO record (scope, id, type, title, text, tags, source_type, source, url, metadata, last_updated,
-           updated, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key""",
+           updated, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+        "key",
         (_values(*one) for one in new),
     )
-    records = [(row[0], scope, record) for row, (scope, record, _) in zip(keys, new, strict=True)]
+    records = [(key, scope, record) for key, (scope, record, _) in zip(keys, new, strict=True)]
     tags = [(word, key) for key, _, record in records for word in dict.fromkeys(map(tag_word, record.tags))]
     db.executemany("INSERT INTO tag (tag, record) VALUES (?, ?)", tags)
     cut = [(key, piece) for key, _, record in records for piece in pieces_of(record.text)]
-    numbers = db.each(
-        "INSERT INTO piece (record, start, stop) VALUES (?, ?, ?) RETURNING id", ((key, *piece) for key, piece in cut)
+    numbers = db.insert_each(
+        "INSERT INTO piece (record, start, stop) VALUES (?, ?, ?)", "id", ((key, *piece) for key, piece in cut)
     )
     pieces: dict[int, list[tuple[int, Piece]]] = {key: [] for key, _, _ in records}
-    for (key, piece), row in zip(cut, numbers, strict=True):
-        pieces[key].append((row[0], piece))
+    for (key, piece), number in zip(cut, numbers, strict=True):
+        pieces[key].append((number, piece))
     db.words.put([Indexed(key, scope, record, pieces[key]) for key, scope, record in records])
 
 

@@ -80,6 +80,9 @@ class PostgresKnowledge:
                 found.append(cursor.fetchone())
         return found
 
+    def insert_each(self, statement: str, number: str, rows: Iterable[Sequence[Any]]) -> list[int]:
+        return [int(row[0]) for row in self.each(f"{statement} RETURNING {number}", rows)]
+
     def stream(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         with self.connection.transaction(), self.connection.cursor(name="handrail_kb") as cursor:
             cursor.execute(_translated(statement), [_storable(value) for value in values])
