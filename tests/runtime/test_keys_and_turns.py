@@ -50,6 +50,7 @@ NAMED = st.tuples(IDS, st.sampled_from(["session", "connection"]), st.integers(1
 @given(NAMED, NAMED)
 @example(("1:call_7", "session", 3), ("call_7", "connection", 1))
 @example((":1:c", "session", 1), ("1:c", "session", 1))
+@example(("c:1", "session", 1), ("c1", "session", 1))
 def test_no_two_calls_have_one_key_by_their_ids(one, other):
     keys = [id_key(Call(name="x", call_id=call_id, id_scope=scope), number) for call_id, scope, number in (one, other)]
     same = one[:2] == other[:2] and (one[1] == "session" or one[2] == other[2])
