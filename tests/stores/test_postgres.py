@@ -295,6 +295,23 @@ async def test_a_session_that_is_opened_while_its_user_is_forgotten_comes_after_
         assert (await there.claim(claim(session_id="s2", owner="o2"))).verdict is ClaimVerdict.BLOCKED
 
 
+async def test_a_plan_that_was_made_for_small_tables_does_not_read_large_ones(url):
+    async with machines(url, "o1") as (store,):
+        for start in range(0, 1_200, 100):
+            asked = [
+                claim(f"k{number}", args_digest=f"d{number}", alias=alias(f"provider:{number}"), counters={"n": number})
+                for number in range(start, start + 100)
+            ]
+            made = await asyncio.gather(*(store.claim(one) for one in asked))
+            for one in made[:20]:  # the others stay open
+                await store.finish(done(one.row.key, claimed=one.row))
+    with psycopg.connect(url, autocommit=True) as db:  # closed stores have handed in what they have counted
+        whole = dict(db.execute("SELECT relname, seq_tup_read FROM pg_stat_user_tables").fetchall())
+        by_index = dict(db.execute("SELECT indexrelname, idx_tup_read FROM pg_stat_user_indexes").fetchall())
+    assert max(whole[table] for table in ("ledger", "alias", "session")) < 50, whole
+    assert by_index["ledger_open"] < 5_000, by_index
+
+
 async def test_listing_and_evicting_do_not_read_whole_tables(url):
     async with machines(url, "o1"):
         pass

@@ -73,7 +73,9 @@ _FINISHES = PreparedStatement(
     UPDATE ledger SET state = done.state, {OUTCOME.format("done.envelope").replace("user", '"user"')},
         finished_at = done.finished_at
     FROM {_recordset("done", _FINISH)}
-    WHERE ledger.key = done.key AND ledger.fence = done.fence AND ledger.state IN ('running', 'unknown')
+    WHERE ledger.key = done.key AND ledger.fence = done.fence
+    -- Not the bare column: PostgreSQL would walk the index of open calls, all of them for each outcome.
+    AND ledger.state || '' IN ('running', 'unknown')
     RETURNING ledger.key""",
 )
 _TURN = {

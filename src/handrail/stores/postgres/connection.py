@@ -221,3 +221,12 @@ def read_only(db: PostgresDatabase, title: str) -> None:
             f"{title} is a standby, which may be behind what was answered; name the primary in its URL."
         )
     db.connection.execute("SET default_transaction_read_only = on")
+
+
+def plan_by_index(db: PostgresDatabase) -> None:
+    """For a connection that writes: everything it looks for has an index. Plans are kept, and one that was made while a table was
+    small would read the whole of it with each call when it has grown, until the server happens to count its rows."""
+    for way in ("seqscan", "hashjoin", "mergejoin", "hashagg"):
+        db.connection.execute(f"SET enable_{way} = off")
+    # Where a table has to be read as a whole all the same, older servers take that for so dear that they compile the plan.
+    db.connection.execute("SET jit = off")

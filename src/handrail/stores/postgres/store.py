@@ -24,6 +24,7 @@ from handrail.stores.postgres.connection import (
     ServerAddress,
     check_durability,
     check_server,
+    plan_by_index,
     read_only,
     warn_of_lost_writes,
     warn_of_transport,
@@ -73,7 +74,7 @@ class PostgresStore(ThreadedStore):
         except psycopg.Error as error:
             raise unavailable(self._title, error) from None
         self._heartbeat = heartbeat
-        writing = ReconnectingDatabase(connect, partial(check_durability, title=self._title))
+        writing = ReconnectingDatabase(connect, self._prepare_writer)
         reading = ReconnectingDatabase(connect, partial(read_only, title=self._title))
         self._databases = (writing, reading)
         self._wakeups = Wakeups(ReconnectingDatabase(connect, listen), self._title)
@@ -244,6 +245,10 @@ class PostgresStore(ThreadedStore):
         if own is not None and own.has(owner):
             return Life.ALIVE
         return life_of(db, owner, in_doubt=own is not None and own.failed_lately())
+
+    def _prepare_writer(self, db: PostgresDatabase) -> None:
+        check_durability(db, self._title)
+        plan_by_index(db)
 
     def _prepare(self, db: PostgresDatabase) -> None:
         """Make or upgrade the tables, one process at a time."""
