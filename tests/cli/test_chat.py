@@ -308,6 +308,18 @@ def test_a_terminal_asks_the_person_and_runs_what_was_approved(built):
         assert here.end() == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "warned"), [((), False), (("--log-level", "warning"), True)], ids=["as it is", "asked for"]
+)
+def test_a_warning_for_operators_stands_in_a_conversation_only_where_it_was_asked_for(built, words, warned):
+    handler = built / "tools" / "kb-search" / "handler.py"
+    handler.write_text(f"import time\n{SEARCHES.replace('found =', 'time.sleep(0.6); found =')}", "utf-8")
+    with Terminal(built, *words) as here:
+        here.until("you> ")
+        here.type(f"{LOOK}\n")
+        assert ("its budget is 500 ms" in here.until("you> ")) is warned
+
+
 @pytest.mark.parametrize("pasted", [f"{BOOK}\ny\n", f"{BOOK}\ny\nyes\ny", f"{BOOK}\n\n\ny\n"])
 def test_what_was_pasted_before_the_question_does_not_answer_it(built, pasted):
     with Terminal(built) as here:

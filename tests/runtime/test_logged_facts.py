@@ -90,9 +90,13 @@ async def test_a_registry_that_is_locked_is_logged_with_its_commit_and_the_names
 def test_long_answers_are_logged_once_for_a_tool(caplog):
     caplog.set_level(logging.WARNING, "handrail.metrics")
     metrics = Metrics()
+    for _ in range(19):
+        metrics.record("look", 1.0, True, None, 2_000)
+        metrics.record("note", 1.0, True, None, 1_500)
+    assert not caplog.records, "a P95 of so few says nothing"
     for _ in range(3):
         metrics.record("look", 1.0, True, None, 2_000)
-    metrics.record("note", 1.0, True, None, 1_500)
+        metrics.record("note", 1.0, True, None, 1_500)
     assert [record.getMessage() for record in caplog.records] == [
         'Responses of "look" are long: P95 is 2,000 characters, more than 1,500.'
     ]
@@ -103,7 +107,9 @@ async def test_a_tool_that_may_answer_at_length_is_warned_of_as_any_other(make_t
     async with make_tools({"look": (reading(maxOutputBytes=524_288), long)}) as world:
         runtime = world.runtime()
         session = await runtime.open_session()
-        assert (await session.call("look", {"q": "a"})).ok
+        for number in range(20):
+            await session.begin_turn(f"m{number}")
+            assert (await session.call("look", {"q": "a"})).ok
         (warning,) = runtime.metrics.warnings()
         assert warning.startswith('Responses of "look" are long: P95 is 1,')
         assert warning.endswith(" characters, more than 1,500.")

@@ -14,6 +14,7 @@ from argparse import ArgumentParser, Namespace
 from handrail.app import check_roles, open_agent, open_runtime
 from handrail.cli.chat_lines import Lines
 from handrail.cli.chat_screen import JsonScreen, PlainScreen, Screen
+from handrail.cli.logging_flag import add_log_level_flag, log_to_stderr
 from handrail.cli.model_lines import add_model_flag, load_model, offer_lines
 from handrail.cli.output import authors_speak_aside, warn
 from handrail.cli.project import (
@@ -45,6 +46,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="approve what needs an approval, without asking")
     parser.add_argument("--registry", metavar="FILE", help="another artifact than the project's, as it is")
     parser.add_argument("--json", action="store_true", help="print each event as a line of JSON")
+    add_log_level_flag(parser, default="error on a terminal, else warning")
 
 
 def run(options: Namespace) -> int:
@@ -54,6 +56,8 @@ def run(options: Namespace) -> int:
         raise UsageError(f"--user must be text; {options.user!r} is not.")
     if options.message is not None and not options.message.strip():
         raise UsageError("The message is blank; say something, or leave it out and type.")
+    # On a terminal a warning for operators would stand between a question and its answer.
+    log_to_stderr(options.log_level or ("error" if sys.stderr.isatty() else None))
     with kept_or_scratch(current_settings(), "chat") as found:
         settings = with_reference_tools(found)
         registry = fresh_registry(settings, options.registry)

@@ -7,7 +7,6 @@ needs a key that was made before, and `hosts` in [server] must name it; docs/dep
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from handrail.agents.voice.text_model_adapter import TextModelAdapter
 from handrail.app import build_plan, host_policy, open_agent, open_runtime, open_token_checker, open_voice
+from handrail.cli.logging_flag import add_log_level_flag, log_to_stderr
 from handrail.cli.model_lines import add_model_flag, load_model, offer_lines
 from handrail.cli.output import authors_speak_aside, count, warn
 from handrail.cli.project import current_settings, fresh_registry, with_reference_tools
@@ -46,8 +46,6 @@ EXAMPLES = """examples:
   handrail serve --log-level info
   handrail serve --host 0.0.0.0 --key - < /run/secrets/handrail-key"""
 
-LEVELS = ("debug", "info", "warning", "error")
-
 
 def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--host", help="the address to listen on (default: that of [server], else 127.0.0.1)")
@@ -62,9 +60,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     add_model_flag(parser)
     parser.add_argument("--registry", metavar="FILE", help="another artifact than the project's; it is not rebuilt")
-    parser.add_argument(
-        "--log-level", choices=LEVELS, help="how much Handrail says on standard error (default: warning)"
-    )
+    add_log_level_flag(parser, default="warning")
     parser.add_argument("--json", action="store_true", help="print one JSON line when the server is ready")
 
 
@@ -73,10 +69,7 @@ def run(options: Namespace) -> int:
         raise missing_extra("`handrail serve`", "server")
     if options.port is not None and not 0 <= options.port <= 65_535:
         raise UsageError(f"--port must be from 0 to 65535; {options.port} is not.")
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    if options.log_level is not None:
-        # Ours alone: what libraries say at this level is about their own insides, and may name addresses.
-        logging.getLogger("handrail").setLevel(options.log_level.upper())
+    log_to_stderr(options.log_level)
     settings = with_reference_tools(current_settings())
     registry = fresh_registry(settings, options.registry)
     if options.key_file is not None and registry.environment == "production":

@@ -24,6 +24,8 @@ WINDOW = 1_000
 MAX_TOOLS = 2_000
 """Beyond it, tools share one entry: a name must never be able to fill the memory."""
 OTHER = "(other)"
+_SIZES_FOR_WARNING = 20
+"""Of fewer responses the P95 is the longest one, which says nothing about the usual ones."""
 SIZE_LIMIT = 1_500
 """Characters: responses that are longer as a rule crowd a model's context, whatever `maxOutputBytes` allows a single one."""
 CONTEXT_SHARE = 0.9
@@ -217,8 +219,9 @@ class Metrics:
 
     def _size_warning(self, name: str, tool: ToolMetrics) -> str:
         """The sentence about a tool whose responses are long; empty if they are not."""
-        size = quantile(tool.latest(tool.sizes), 0.95)
-        if size <= SIZE_LIMIT:
+        sizes = tool.latest(tool.sizes)
+        size = quantile(sizes, 0.95)
+        if len(sizes) < _SIZES_FOR_WARNING or size <= SIZE_LIMIT:
             return ""
         return f'Responses of "{name}" are long: P95 is {size:,} characters, more than {SIZE_LIMIT:,}.'
 
