@@ -79,12 +79,29 @@ write_lock() {
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" "$@"
 }
 
+# What pip says goes to build/setup.txt, and a line to the terminal for every twentieth package.
+install_packages() {
+    mkdir -p build
+    rm -f build/setup.done
+    {
+        .venv/bin/python -m pip install --require-hashes --only-binary :all: --no-compile --progress-bar off \
+            -r requirements.lock && : >build/setup.done
+    } 2>&1 | tee build/setup.txt | awk '
+        /^Collecting / { if (++found % 20 == 0) { print "  " found " packages found or fetched ..."; fflush() } }
+        /^Installing collected / { print "  " found " packages found; installing them ..."; fflush() }'
+    [ -f build/setup.done ] || {
+        cat build/setup.txt >&2
+        return 1
+    }
+    rm -f build/setup.done
+}
+
 install_everything() {
     python=$(find_python)
-    echo "Setting up .venv with $("$python" --version); the first time this takes one to three minutes ..."
+    echo "Setting up .venv with $("$python" --version); the first time this takes one to three minutes, longer on a slow network ..."
     make_environment "$python" .venv
-    quietly .venv/bin/python -m pip install --require-hashes --only-binary :all: --no-compile -r requirements.lock ||
-        fail "the packages in requirements.lock could not be installed; the reason is above."
+    echo "Installing the packages of requirements.lock, each checked by its hash ..."
+    install_packages || fail "the packages in requirements.lock could not be installed; the reason is above."
     install_project
 }
 

@@ -104,7 +104,8 @@ def test_what_is_missing_is_one_sentence(spec, environment, base_url, said):
 def test_a_missing_extra_says_what_to_install(monkeypatch):
     monkeypatch.setattr("handrail.providers.client_requirements.find_spec", lambda name: None)
     said = whats_missing("anthropic:x", environment={"ANTHROPIC_API_KEY": "k"})
-    assert said == 'The model "anthropic:x" needs the extra "anthropic"; run `pip install "handrail[anthropic]"`.'
+    command = '`pip install "handrail[anthropic]"` (from a copy as docs/install.md says)'
+    assert said == f'The model "anthropic:x" needs the extra "anthropic"; run {command}.'
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,9 @@ def test_an_sdk_of_another_version_is_named(monkeypatch, spec, found, said):
     monkeypatch.setattr("handrail.providers.client_requirements.version", lambda name: found)
     environment = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k", "GEMINI_API_KEY": "k"}
     extra = "openai" if spec.startswith("openai") else spec.partition(":")[0]
-    wanted = f'The model "{spec}" needs {said}; run `pip install "handrail[{extra}]"`.'
+    wanted = (
+        f'The model "{spec}" needs {said}; run `pip install "handrail[{extra}]"` (from a copy as docs/install.md says).'
+    )
     assert whats_missing(spec, environment=environment) == wanted
 
 

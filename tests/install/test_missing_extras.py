@@ -31,7 +31,13 @@ EXTRAS = (
     *("babel", "dateutil", "email_validator", "icalendar", "phonenumbers", "PIL", "pydantic"),
 )
 CONDITION = 'session.plan == "pro"'
-SENTENCE = f'The condition "{CONDITION}" needs the extra "conditions"; run `pip install "handrail[conditions]"`.'
+
+
+def needs(feature, extra):
+    return f'{feature} needs the extra "{extra}"; run `pip install "handrail[{extra}]"` (from a copy as docs/install.md says).'
+
+
+SENTENCE = needs(f'The condition "{CONDITION}"', "conditions")
 
 
 def without(modules, program, *arguments, folder):
@@ -91,10 +97,7 @@ def test_the_core_builds_and_calls_without_any_extra(project):
 def test_serving_without_the_web_framework_names_the_extra(project, package):
     done = handrail((package,), "serve", folder=project)
     assert done.returncode == 2
-    assert (
-        done.stderr
-        == 'handrail serve: `handrail serve` needs the extra "server"; run `pip install "handrail[server]"`.\n'
-    )
+    assert done.stderr == f"handrail serve: {needs('`handrail serve`', 'server')}\n"
 
 
 def test_the_build_names_the_extra_of_a_condition(conditional):
@@ -124,9 +127,7 @@ def test_a_runtime_refuses_to_open_without_the_extra_of_a_condition(conditional)
     assert handrail((), "build", folder=conditional).returncode == 0
     assert without((), PROGRAM, folder=conditional).stdout == "opened\n"
     done = without(("cel",), PROGRAM, folder=conditional)
-    assert done.stdout == (
-        'ConfigError A tool with a condition needs the extra "conditions"; run `pip install "handrail[conditions]"`.\n'
-    )
+    assert done.stdout == f"ConfigError {needs('A tool with a condition', 'conditions')}\n"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_doctor_names_the_extra_of_a_model(project, extra, package, setting, che
     assert done.returncode == 1, done.stderr
     found = {one["name"]: one for one in json.loads(done.stdout)}[check]
     assert not found["ok"]
-    assert found["message"].endswith(f'needs the extra "{extra}"; run `pip install "handrail[{extra}]"`.')
+    assert found["message"].endswith(needs("", extra))
 
 
 @pytest.mark.parametrize(

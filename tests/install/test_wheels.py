@@ -95,7 +95,9 @@ def test_the_core_alone_prints_the_prompt_without_any_model(core, demo):
 def test_the_core_names_the_extra_that_is_missing(core, demo):
     served = core.handrail("serve", folder=demo[0], check=False)
     assert served.returncode == 2
-    assert served.stderr.endswith('needs the extra "server"; run `pip install "handrail[server]"`.\n')
+    assert served.stderr.endswith(
+        'needs the extra "server"; run `pip install "handrail[server]"` (from a copy as docs/install.md says).\n'
+    )
     checked = core.handrail("doctor", folder=demo[0], check=False)
     assert re.search(r"^ok +extras +none; not installed: anthropic, conditions, ", checked.stdout, re.MULTILINE)
     searched = core.handrail("kb", "search", "refunds", folder=demo[0], check=False)

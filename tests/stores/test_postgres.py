@@ -796,5 +796,7 @@ def test_without_the_driver_the_command_that_installs_it_is_named(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("handrail.stores.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(UsageError, match=r"pip install 'handrail\[postgres\]'"):
+    with pytest.raises(
+        UsageError, match=r'`pip install "handrail\[postgres\]"` \(from a copy as docs/install.md says\)'
+    ):
         open_store("postgresql://u@h/d")

@@ -36,7 +36,7 @@ from handrail.build.writer import is_current
 from handrail.cli.extras import installed_extras
 from handrail.cli.output import authors_speak_aside, count, print_json, show
 from handrail.cli.project import current_settings, with_reference_tools
-from handrail.contract.errors import HandrailError, ServiceError
+from handrail.contract.errors import HandrailError, ServiceError, install_command
 from handrail.contract.model import Model
 from handrail.observe.audit_files import audit_files, newest_facts
 from handrail.plugins import SERVICES, entry_points_of
@@ -142,11 +142,7 @@ def _extras() -> Check:
     extras = installed_extras()
     here = ", ".join(name for name, there in extras.items() if there) or "none"
     missing = ", ".join(name for name, there in extras.items() if not there)
-    rest = (
-        f'; not installed: {missing} (`pip install "handrail[NAME]"`; from a copy as docs/install.md says)'
-        if missing
-        else ""
-    )
+    rest = f"; not installed: {missing}; run {install_command('handrail[NAME]')}" if missing else ""
     return Check("extras", True, here + rest)
 
 

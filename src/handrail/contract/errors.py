@@ -90,9 +90,12 @@ class CallLost(HandrailError):
 
 def missing_extra(feature: str, extra: str) -> ConfigError:
     """The error for something whose packages are not installed: it names the extra and the command that installs it."""
-    # A copy of the repository has two packages, and pip finds the second in none of the first's requirements.
-    copy = " (from a copy as docs/install.md says)" if extra in ("reference", "embeddings") else ""
-    return ConfigError(f'{feature} needs the extra "{extra}"; run `pip install "handrail[{extra}]"`{copy}.')
+    return ConfigError(f'{feature} needs the extra "{extra}"; run {install_command(f"handrail[{extra}]")}.')
+
+
+def install_command(requirement: str) -> str:
+    """How a package or an extra of Handrail is installed. From a copy of the repository, pip needs its path and no name."""
+    return f'`pip install "{requirement}"` (from a copy as docs/install.md says)'
 
 
 class JsonError(HandrailError):

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any
 
 from handrail.contract.envelope import ToolResponse
+from handrail.contract.errors import install_command
 from handrail.contract.ports import CallFacts, ChatOutcome
 from handrail.observe.otel_metrics import TOOL_VERSION, MetricSource, observe
 
@@ -216,7 +217,7 @@ def tracing_of(environment: Mapping[str, str]) -> Tracing | None:
     except ImportError:
         _LOG.warning(
             "OTEL_EXPORTER_OTLP_ENDPOINT is set, but nothing is traced: "
-            'tracing needs the extra "otel"; run `pip install "handrail[otel]"`.'
+            f'tracing needs the extra "otel"; run {install_command("handrail[otel]")}.'
         )
         return None
     owned: list[Any] = []

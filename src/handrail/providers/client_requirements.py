@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from urllib.parse import SplitResult, urlsplit
 
-from handrail.contract.errors import missing_extra
+from handrail.contract.errors import install_command, missing_extra
 from handrail.providers.provider import ModelClient
 
 
@@ -37,8 +37,8 @@ def wrong_version(subject: str, client: ModelClient) -> str | None:
     if _numbers(found) >= _numbers(first) and (beyond is None or _numbers(found) < _numbers(beyond)):
         return None
     wanted = f"{client.distribution} {first} or later" + (f" but before {beyond}" if beyond else "")
-    what = f"handrail[{client.extra}]" if client.extra else client.distribution
-    return f'{subject} needs {wanted}, and {found} is installed; run `pip install "{what}"`.'
+    command = install_command(f"handrail[{client.extra}]") if client.extra else f'`pip install "{client.distribution}"`'
+    return f"{subject} needs {wanted}, and {found} is installed; run {command}."
 
 
 def url_in(address: str, schemes: Collection[str]) -> SplitResult | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from handrail.contract.errors import UsageError
+from handrail.contract.errors import UsageError, install_command
 from handrail.contract.store import Store
 from handrail.stores.memory import MemoryStore
 from handrail.stores.sqlite import SqliteStore
@@ -38,6 +38,6 @@ def _postgres(url: str, clock: Clock | None) -> Store:
         from handrail.stores.postgres import PostgresStore  # noqa: PLC0415
     except ImportError:
         raise UsageError(
-            "A store on PostgreSQL needs the driver psycopg; install it with: pip install 'handrail[postgres]'"
+            f"A store on PostgreSQL needs the driver psycopg; run {install_command('handrail[postgres]')}."
         ) from None
     return PostgresStore(url, clock=clock)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from handrail.contract.errors import UsageError
+from handrail.contract.errors import UsageError, install_command
 from handrail.stores.maintenance.store_access import SqliteAccess, StoreAccess
 
 __all__ = ["StoreAccess", "open_access"]
@@ -27,6 +27,6 @@ def open_access(url: str, *, read_only: bool) -> StoreAccess:
         from handrail.stores.maintenance.postgres_access import PostgresAccess  # noqa: PLC0415
     except ImportError:
         raise UsageError(
-            "A store on PostgreSQL needs the driver psycopg; install it with: pip install 'handrail[postgres]'"
+            f"A store on PostgreSQL needs the driver psycopg; run {install_command('handrail[postgres]')}."
         ) from None
     return PostgresAccess(url, read_only=read_only)

@@ -76,7 +76,8 @@ class CalDavClient:
             from caldav.davclient import DAVClient  # noqa: PLC0415  # an extra, and slow to import
         except ModuleNotFoundError:
             raise ConfigError(
-                'A calendar on a CalDAV server needs the library "caldav"; run `pip install "handrail-reference[caldav]"`.'
+                'A calendar on a CalDAV server needs the library "caldav"; run `pip install "handrail-reference[caldav]"` '
+                "(from a copy as docs/install.md says)."
             ) from None
         self._open: Callable[[], DAVClient] = partial(
             DAVClient,

@@ -73,7 +73,8 @@ class GoogleClient:
             from googleapiclient.http import build_http  # noqa: PLC0415
         except ModuleNotFoundError:
             raise ConfigError(
-                'Google Calendar needs Google\'s client; run `pip install "handrail-reference[google]"`.'
+                'Google Calendar needs Google\'s client; run `pip install "handrail-reference[google]"` '
+                "(from a copy as docs/install.md says)."
             ) from None
         self._build_http = build_http
         options = {"api_endpoint": f"{endpoint.rstrip('/')}/calendar/v3/"} if endpoint else None

@@ -68,7 +68,8 @@ def _place(path: Path, store_url: str, database: str, schema: str) -> Path | Kno
         from handrail_reference.services.kb.postgres import PostgresKnowledgeBase  # noqa: PLC0415
     except ImportError:
         raise ConfigError(
-            "A knowledge base in PostgreSQL needs the driver psycopg; install it with: pip install 'handrail-reference[postgres]'"
+            'A knowledge base in PostgreSQL needs the driver psycopg; run `pip install "handrail-reference[postgres]"` '
+            "(from a copy as docs/install.md says)."
         ) from None
     return PostgresKnowledgeBase(url, schema=schema)
 

@@ -11,7 +11,7 @@ from google.genai import Client
 from google.genai.errors import APIError
 from google.genai.types import HttpOptions, HttpRetryOptions
 
-from handrail.contract.errors import ConfigError
+from handrail.contract.errors import ConfigError, install_command
 from handrail.providers.gemini.http import transport
 from handrail.providers.streaming_model import ClientLimits, Failure, RawAnswer, StreamingModel, failure_of
 
@@ -28,7 +28,7 @@ def open_generate(name: str, *, api_key: str, base_url: str | None, limits: Clie
     if missing:
         raise ConfigError(
             f'This version of google-genai has no "{missing[0]}", which the client needs; install 3.x '
-            'with `pip install "handrail[gemini]"`.'
+            f"with {install_command('handrail[gemini]')}."
         )
     return StreamingModel(name, transport, _GeminiEndpoint(client, http, name), limits, key_name="GEMINI_API_KEY")
 
