@@ -94,6 +94,21 @@ async def test_identical_calls_at_the_same_time_get_one_request_and_pay_once(mak
         assert session.turn.total_used == 1
 
 
+async def test_each_id_of_identical_calls_at_the_same_time_stands_for_what_was_carried_out(make_tools):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        await asyncio.gather(pay(session, "c1"), pay(session, "c2"), pay(session))
+        hold_id, token = await asked(session)
+        assert set(session.calls_by_id) == {"provider:c1", "provider:c2"}, "a call without an id leaves none behind"
+        done = await session.core.approve(hold_id, token=token)
+        assert (await pay(session, "c1")).data == done.data
+        await session.begin_turn("m2")
+        for call_id in ("c1", "c2"):
+            again = await pay(session, call_id)
+            assert (again.data, again.meta["replayed"]) == (done.data, True), "the same id is no new wish"
+        assert world.starts == 1
+
+
 async def test_a_held_call_keeps_its_unit_and_approving_charges_nothing(make_tools):
     async with make_tools(TOOLS) as world:
         session = await world.session(mode="voice")
