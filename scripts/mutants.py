@@ -33,7 +33,7 @@ import time
 import tomllib
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -54,9 +54,6 @@ MAX_SECONDS = 30.0
 OUT_OF_TIME = 64
 """The exit status of a process whose time ran out before its work ended."""
 PYTEST = (
-    # A server for each mutant would take longer than its tests.
-    "-k",
-    "not postgres",
     "-q",
     "-s",
     "-x",
@@ -92,6 +89,8 @@ class Target:
     """The functions, classes and constants of the module that count; empty: all of it."""
     max_mutants: int | None
     """A sample of this size, always the same one, where there are more."""
+    postgres: bool = False
+    """Of its tests, those on PostgreSQL are run; of all others, those on anything else, which take a tenth of the time."""
 
     @property
     def module(self) -> str:
@@ -140,6 +139,7 @@ def read_table(path: Path = TABLE) -> tuple[list[Target], list[Survivor]]:
             tests=tuple(each["tests"]),
             functions=tuple(each.get("functions", ())),
             max_mutants=each.get("max_mutants"),
+            postgres=each.get("postgres", False),
         )
         for each in table["targets"]
     ]
@@ -340,13 +340,41 @@ def _in_child(
     return os.waitstatus_to_exitcode(status)
 
 
+class _SharedServer:
+    """Gives the tests of all mutants one PostgreSQL: to start one takes longer than they do."""
+
+    server: Any = None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        from tests.postgres_server import postgres_server  # noqa: PLC0415 - only these targets need one
+
+        with postgres_server("fsync=off", "max_connections=300") as self.server:
+            # What this has imported is forgotten: whoever is forked imports the mutant in place of it.
+            for name in [name for name in sys.modules if name.partition(".")[0] in ("handrail", "tests")]:
+                del sys.modules[name]
+            yield
+        self.server = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: Any, request: pytest.FixtureRequest) -> Any:
+        if self.server is None or fixturedef.argname != "postgres":
+            return None
+        fixturedef.cached_result = (self.server, fixturedef.cache_key(request), None)
+        return self.server
+
+
+_SHARED = _SharedServer()
+
+
 def _run_tests(target: Target, tests: Sequence[str], plugin: object, finder: _MutantFinder | None = None) -> int:
     if finder is not None:
         sys.meta_path.insert(0, finder)
     files = list(dict.fromkeys(each.partition("::")[0] for each in tests))
     # A folder of its own: the numbered ones of other runs are no business of a process that may be killed.
     folder = str(RESULTS / f"{target.name}.tmp")
-    return int(pytest.main([*PYTEST, "--basetemp", folder, *files], plugins=[plugin]))
+    stores = "postgres" if target.postgres else "not postgres"
+    return int(pytest.main([*PYTEST, "-k", stores, "--basetemp", folder, *files], plugins=[plugin, _SHARED]))
 
 
 def quickest_of_each_file(tests: Mapping[str, float]) -> list[str]:
@@ -634,7 +662,8 @@ def main(arguments: list[str]) -> int:
         if options.fresh:
             _results_file(target).unlink(missing_ok=True)
         if not options.report and in_time:
-            in_time = run_target(target, chosen(target, every), deadline)
+            with _SHARED.running() if target.postgres else contextlib.nullcontext():
+                in_time = run_target(target, chosen(target, every), deadline)
         figures.append(figures_of(target, every))
     lines, complaints = report(figures, listed, whole=not options.names)
     print(*lines, *complaints, sep="\n")
