@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from handrail.authoring.modules import look_in, module_files
@@ -51,16 +52,21 @@ class WatchedFiles:
 
     def _state(self) -> State:
         state: State = {}
-        for path in (*self._more, *self._modules, *_files(self._plan.tools)):
-            try:
+        for path in (*self._more, *self._modules):
+            with suppress(OSError):
                 found = path.stat()
-            except OSError:
-                continue
-            state[str(path)] = (found.st_mtime_ns, found.st_size)
+                state[str(path)] = (found.st_mtime_ns, found.st_size)
+        _note_files(str(self._plan.tools), state)
         return state
 
 
-def _files(root: Path) -> Iterator[Path]:
-    for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
-        yield from (Path(folder, name) for name in names)
+def _note_files(folder: str, state: State) -> None:
+    # Twice a second, perhaps over thousands of files: what the folder's entries know already is not asked for again.
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if not entry.is_dir():
+                    found = entry.stat()
+                    state[entry.path] = (found.st_mtime_ns, found.st_size)
+                elif not entry.is_symlink() and not entry.name.startswith((".", "_")):
+                    _note_files(entry.path, state)

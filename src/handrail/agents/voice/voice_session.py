@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -181,8 +181,8 @@ class VoiceSession:
         tracing = runtime.tracing
         self._responses = ResponseSpans(tracing, model.provider, model.name) if tracing is not None else None
         self._chunks = 0
-        self._recent_frames: dict[int, None] = {}
-        """Hashes of the newest frames, the oldest first."""
+        self._recent_frames: OrderedDict[int, None] = OrderedDict()
+        """Hashes of the newest frames, the oldest first. A plain dictionary looks for its oldest key past all deleted ones."""
         self._repeated_frames = 0
         """How many frames in a row were among them."""
         self._waiting: deque[Ordered] = deque()
@@ -248,7 +248,7 @@ class VoiceSession:
             self._repeated_frames = 0
             self._recent_frames[mark] = None
             if len(self._recent_frames) > _LONGEST_LOOP:
-                del self._recent_frames[next(iter(self._recent_frames))]
+                self._recent_frames.popitem(last=False)
         # The only look that a frame gets: it must reach the provider in about a millisecond.
         activity, asked, now = reducer.activity, reducer.confirmation, self._loop.time()
         before = activity.voice

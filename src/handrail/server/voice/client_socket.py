@@ -218,8 +218,7 @@ class ClientSocket:
         if not rate:
             self.close(BAD_MESSAGE, "Audio came, but `hello` named no rate for it, or the model does not hear.")
             return
-        self._heard_at = self._loop.time()
-        now = self._loop.time()
+        now = self._heard_at = self._loop.time()
         seconds = size / (2 * rate)
         left = self._audio_left + 2 * (now - self._audio_at) - (seconds if seconds > _LEAST_SECONDS else _LEAST_SECONDS)
         self._audio_at = now

@@ -20,12 +20,10 @@ only keeps an answer from counting.
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, log10
-from operator import mul
+from math import hypot, inf, log10
 from typing import Protocol
 
 from handrail.agents.voice.state.events_and_effects import EffectQueue, Timer, TimerKind
@@ -123,7 +121,7 @@ class VoiceActivity:
 
         `over_ours`: we sound as well. `may_rise`: a sound that lasts may become noise.
         """
-        samples = array("h", pcm[: len(pcm) & ~1])
+        samples = memoryview(pcm[: len(pcm) & ~1]).cast("h")
         size = max(1, int(rate * _FRAME_SECONDS))
         length = len(samples) / rate
         if now - self._came_at - length > _BLOCK_SECONDS:
@@ -132,10 +130,10 @@ class VoiceActivity:
         self._came_at = now
         heard = False
         for place in range(0, len(samples), size):
-            frame = samples[place : place + size]
-            taken = frame[::_STRIDE]
-            power = sum(map(mul, taken, taken)) / (len(taken) * _FULL_SCALE)
-            seconds = len(frame) / rate
+            taken = samples[place : place + size : _STRIDE]
+            level = hypot(*taken)  # half the time of a sum of products, and this is done for every frame of everybody
+            power = level * level / (len(taken) * _FULL_SCALE)
+            seconds = min(size, len(samples) - place) / rate
             threshold = max(self._noise * _MARGIN, _FAINTEST)
             if over_ours and now - self.heard_at < SEPARATE_SECONDS:
                 threshold = max(threshold, self._last_power * _ECHO)
