@@ -161,6 +161,7 @@ async def test_a_file_of_another_program_stops_the_start_and_is_left_alone(tmp_p
         "UPDATE conversation SET document = CAST(x'7bff7d' AS TEXT) WHERE session_id = 's200'",
         "UPDATE conversation SET updated = 'soon' WHERE session_id = 's200'",
         "UPDATE turn SET answer = 'words' WHERE session_id = 's200' AND message_id = 'm2'",
+        "UPDATE turn SET text = CAST(x'7bff7d' AS TEXT) WHERE session_id = 's200' AND message_id = 'm2'",
     ],
 )
 async def test_a_damaged_conversation_is_one_sentence_and_nothing_is_brought_over(tmp_path, damage):
@@ -172,7 +173,7 @@ async def test_a_damaged_conversation_is_one_sentence_and_nothing_is_brought_ove
     keys.write_text(json.dumps({"keys": [{"name": "a", "hash": "0" * 64}]}))
     keys.chmod(0o600)
     before = project.path.read_bytes()
-    with pytest.raises((UsageError, StoreUnavailable), match=r'"conversations\.db"') as raised:
+    with pytest.raises(UsageError, match=r'session "s200" in "conversations\.db" is damaged') as raised:
         await project.bring()
     assert "\n" not in str(raised.value)
     assert await project.found() == {}, "the batches before it are not brought over either"

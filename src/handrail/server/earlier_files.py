@@ -188,7 +188,7 @@ def _batch(db: sqlite3.Connection, after: str, name: str) -> list[ImportedConver
     sealed = "coalesce(opener.sealed, '')" if has_openers else "''"
     join = "LEFT JOIN opener USING (session_id)" if has_openers else ""
     rows = db.execute(
-        f"""SELECT session_id, tenant, user, passing, document, {key}, {sealed}, created, updated
+        f"""SELECT session_id, tenant, user, passing, CAST(document AS BLOB), {key}, {sealed}, created, updated
             FROM conversation {join} WHERE session_id > ? ORDER BY session_id LIMIT ?""",  # noqa: S608
         (after, _MAX_BATCH),
     )
@@ -197,7 +197,7 @@ def _batch(db: sqlite3.Connection, after: str, name: str) -> list[ImportedConver
     for row in rows:
         try:
             found.append(_conversation(db, row))
-        except (TypeError, ValueError, OverflowError):
+        except (TypeError, ValueError, OverflowError, AttributeError):
             raise UsageError(
                 f'The conversation of session "{row[0]}" in "{name}" is damaged, so nothing was brought into the store; '
                 "delete that conversation from the file, or move the file away."
@@ -210,8 +210,9 @@ def _batch(db: sqlite3.Connection, after: str, name: str) -> list[ImportedConver
 
 def _conversation(db: sqlite3.Connection, row: tuple[Any, ...]) -> ImportedConversation:
     session_id, tenant, user, passing, document, key, sealed, created, updated = row
+    # What people said comes as bytes: of text that is no UTF-8, SQLite's own error would show the words and not whose they are.
     turns = db.execute(
-        """SELECT message_id, text, position, number, state, attempts, answer, last_event FROM turn
+        """SELECT message_id, CAST(text AS BLOB), position, number, state, attempts, CAST(answer AS BLOB), last_event FROM turn
            WHERE session_id = ? ORDER BY position""",
         (session_id,),
     )
@@ -226,7 +227,7 @@ def _conversation(db: sqlite3.Connection, row: tuple[Any, ...]) -> ImportedConve
             turns=[
                 StoredTurn(
                     message_id=one[0],
-                    text=one[1],
+                    text=one[1].decode(),
                     position=one[2],
                     number=one[3],
                     state=one[4],
@@ -243,7 +244,7 @@ def _conversation(db: sqlite3.Connection, row: tuple[Any, ...]) -> ImportedConve
     )
 
 
-def _object(text: str) -> dict[str, Any]:
+def _object(text: bytes) -> dict[str, Any]:
     found = orjson.loads(text)
     if not isinstance(found, dict):
         raise TypeError(type(found))
