@@ -27,6 +27,7 @@ from handrail.runtime.policy import ModePolicy, Policy
 from handrail.service_settings import service_configs
 
 FILE = "handrail.toml"
+STORE_FILE = "handrail.db"
 SECRET = "HANDRAIL_SECRET_"
 
 
@@ -42,7 +43,7 @@ class Settings:
     tools_artifact: str = ""
     """Where the artifact lies; empty means `tool_registry.json` beside the tools directory."""
     registry_validators: str = "lazy"
-    store_url: str = "sqlite:///handrail.db"
+    store_url: str = f"sqlite:///{STORE_FILE}"
     audit_directory: str = "audit"
     audit_key: str = field(default="", repr=False)
     """Makes the hashes of the audit log HMACs: whoever does not have it cannot write lines that `handrail audit verify` takes for

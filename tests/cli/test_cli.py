@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -119,6 +120,14 @@ def test_a_look_at_what_is_stored_makes_no_project(tmp_path, handrail, monkeypat
     assert said.code == 2
     assert "There is no project in this folder" in said.err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "is_ours"), [("app.db", False), ("handrail.db", True), ("kb.db", True)])
+def test_only_a_database_of_handrails_own_makes_a_folder_a_project(tmp_path, handrail, monkeypatch, name, is_ours):
+    monkeypatch.chdir(tmp_path)
+    sqlite3.connect(tmp_path / name).close()
+    said = handrail("keys", "list")
+    assert ("There is no project in this folder" in said.err) is not is_ours
 
 
 @pytest.mark.parametrize("word", ["tail", "verify"])

@@ -16,7 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from handrail.contract.errors import BuildError, UsageError
-from handrail.settings import FILE, Settings, find_project, load_settings
+from handrail.plugins import SERVICES, entry_points_of
+from handrail.settings import FILE, STORE_FILE, Settings, find_project, load_settings
 
 if TYPE_CHECKING:
     from handrail.registry import Registry
@@ -48,9 +49,18 @@ def is_project(settings: Settings) -> bool:
         (settings.project / FILE).is_file()
         or settings.tools_modules
         or any(path.exists() for path in (settings.tools_path, settings.artifact_path))
-        or any(settings.project.glob("*.db"))
+        or _has_own_database(settings)
         or any(name in os.environ for name in ("HANDRAIL_STORE_URL", "HANDRAIL_AUDIT_DIRECTORY"))
     )
+
+
+def _has_own_database(settings: Settings) -> bool:
+    """Whether a database of Handrail's lies there. Any program may have files that end in ".db", so only those count that the
+    store and the services of installed packages make by default: without a `handrail.toml` nobody has named another."""
+    names = {path.name for path in settings.project.glob("*.db")}
+    if not names.isdisjoint((STORE_FILE, settings.server_conversations)):
+        return True
+    return bool(names) and not names.isdisjoint(f"{service}.db" for service in entry_points_of(SERVICES))
 
 
 def project_settings() -> Settings:
