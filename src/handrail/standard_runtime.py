@@ -25,6 +25,7 @@ from handrail.observe.redaction import compile_redactor
 from handrail.observe.tracing import Tracing, tracing_or_none
 from handrail.observe.usage_log import UsageLog
 from handrail.providers import as_meant
+from handrail.providers.catalogue import misspelt
 from handrail.registry import Registry
 from handrail.runtime.capabilities import PerCall, built_in
 from handrail.runtime.core import RuntimeCore
@@ -107,6 +108,7 @@ class Runtime(RuntimeCore):
             crash=crash,
             capability_checks=capability_checks,
             meaning=_as_meant,
+            misspelt=misspelt,
             gates=gates,
             tracing=tracing or tracing_or_none(),
             usage=partial(_usage_log, numbers, log),

@@ -26,6 +26,10 @@ REGISTRATIONS = (
 """A provider of Handrail's own is one folder and one line here."""
 
 
+_MISSPELT = 0.85
+"""How like a provider's name another must be to be taken for it. "openai-agents" is no slip, and like "openai-chat" by 0.75."""
+
+
 @cache
 def own_providers() -> Mapping[str, Provider]:
     """Handrail's own providers by name, in the order of the list."""
@@ -58,6 +62,17 @@ def get_provider(name: str) -> Provider:
     near = get_close_matches(name, (*known, *aliases), n=1)
     hint = f' Did you mean "{near[0]}"?' if near else ""
     raise UsageError(f'There is no provider "{name}"; there is {", ".join(known)}.{hint}')
+
+
+def misspelt(name: str) -> str:
+    """A sentence about a name that is nearly a provider's, and none; nothing about one of a host's own, such as a framework's."""
+    known = (*provider_names(), *(alias for one in own_providers().values() for alias in one.aliases))
+    near = [] if name in known else get_close_matches(name.lower(), known, n=1, cutoff=_MISSPELT)
+    # "gemini-2" is what a host may call its second connection, and no slip of the hand.
+    is_numbered = bool(near) and name.rstrip("0123456789").rstrip("-_") == near[0]
+    if not near or is_numbered or find_provider(name) is not None:
+        return ""
+    return f'There is no provider "{name}"; did you mean "{near[0]}"?'
 
 
 def canonical_name(name: str) -> str:

@@ -65,6 +65,8 @@ from handrail.runtime.user_blocks import block_user
 from handrail.runtime.write_path import WritePath
 from handrail.schema.condition import load_engine
 
+_MAX_LABELS = 256
+
 
 class RuntimeCore:
     """Use `handrail.Runtime`, which opens the store and the audit log by their settings."""
@@ -84,12 +86,14 @@ class RuntimeCore:
         crash: Callable[[str], None] | None = None,
         capability_checks: bool = True,
         meaning: Meaning | None = None,
+        misspelt: Callable[[str], str] = lambda name: "",
         gates: Sequence[Gate] = (),
         tracing: TracingPort | None = None,
         usage: Callable[[str], UsagePort | None] | None = None,
         connections: ConnectionsPort | None = None,
     ) -> None:
-        """`usage` makes the statistics by day for the owner of that name; without it there are none."""
+        """`usage` makes the statistics by day for the owner of that name; without it there are none. `misspelt` gives a sentence
+        about a name that looks like a provider's and is none, and nothing about any other."""
         self.registry = registry
         self.connections = connections
         """What people have connected; None where nothing is configured."""
@@ -110,6 +114,9 @@ class RuntimeCore:
         self.owner = f"owner-{secrets.token_hex(8)}"
         self.crash: Callable[[str], None] = crash or (lambda point: None)
         """Told of named moments of a writing call's way, at which tests end the process."""
+        self.provider_labels: set[str] = set()
+        """What hosts called the providers of calls, and was looked at: each name is looked at once, not with each call."""
+        self._misspelt = misspelt
         self.blocks: Mapping[tuple[str, str], int] = {}
         self.switches: Mapping[str, str] = {}
         self.rates = Rates(clock)
@@ -349,6 +356,15 @@ class RuntimeCore:
         await self.close()
 
     # Sessions
+
+    def check_provider(self, name: str | None) -> None:
+        """`UsageError` for a misspelt name: its calls would not be read in the form that the provider sends, without a word."""
+        if not isinstance(name, str):
+            return
+        if sentence := self._misspelt(name):
+            raise UsageError(sentence)
+        if len(self.provider_labels) < _MAX_LABELS:
+            self.provider_labels.add(name)
 
     async def open_session(
         self,

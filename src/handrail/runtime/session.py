@@ -170,6 +170,8 @@ class Connection(int):
         response_id: str | None = None,
     ) -> Coroutine[Any, Any, ToolResponse]:
         """One call of this stream's model; `CONFLICT` once the connection was replaced."""
+        if provider.__class__ is str and provider not in self.session.core.provider_labels:
+            self.session.core.check_provider(provider)
         call = Call(name, args, call_id, provider, id_scope, response_id, self)
         return self.session.core.pipeline.call(self.session, call)
 
@@ -381,7 +383,10 @@ class Session:
         connection: int | None = None,
     ) -> Coroutine[Any, Any, ToolResponse]:
         """One call of the model, through the pipeline. Every call is answered with an envelope. `connection` is the one that it
-        came on; without it, the current one."""
+        came on; without it, the current one. `provider` names a provider or, as a label, something of the host's own;
+        `UsageError` for a misspelt provider."""
+        if provider.__class__ is str and provider not in self.core.provider_labels:
+            self.core.check_provider(provider)
         facts = (name, args, call_id, provider, id_scope, response_id, connection or self.connection)
         return self.core.pipeline.call(self, _new(Call, facts))
 
@@ -389,6 +394,9 @@ class Session:
         """The calls of one model message: read-only neighbours together, a writing one alone; answers in the order asked."""
         # Those that wait for others to end came on today's connection all the same.
         made = [call if call.connection else call._replace(connection=self.connection) for call in calls]
+        for call in made:
+            if call.provider.__class__ is str and call.provider not in self.core.provider_labels:
+                self.core.check_provider(call.provider)
         if len(made) == 1:
             return [await self.core.pipeline.call(self, made[0])]
         return await self.core.pipeline.call_many(self, made)
