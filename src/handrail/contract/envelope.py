@@ -119,6 +119,10 @@ class ToolFailure:
         return wire
 
 
+EnvelopeParts = tuple[bool, Any, ToolFailure | None, tuple[Intent, ...], Mapping[str, Any]]
+"""What an envelope is made of, in its order: `ok`, `data`, `error`, `intents`, `meta`."""
+
+
 class _Parts(NamedTuple):
     ok: bool
     data: Any

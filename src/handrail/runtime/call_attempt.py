@@ -115,8 +115,24 @@ class Write:
     """The handler did not end in a way that tells what it has done."""
 
 
+class _SeldomKnown:
+    """What few calls come to know, as defaults of the class: the others do not even set it."""
+
+    digest: str = ""
+    exact: str = ""
+    """The digest of all arguments; `digest` is that of the tool's `dedupeFields`, where it names some."""
+    ordinal: int = 1
+    requested: Mapping[str, Any] = FrozenDict()
+    """The arguments before some of them were clamped; empty if none was."""
+    asked_by: str | None = None
+    """The gate of the host that wants a person to approve it."""
+    rate_slot: int = 0
+    """Where the unit of its rate limit was counted."""
+    interrupted: bool = False
+
+
 @dataclass(slots=True, eq=False)
-class Attempt:
+class Attempt(_SeldomKnown):
     """The state of one call while it passes the pipeline."""
 
     session: Session
@@ -138,25 +154,14 @@ class Attempt:
     key: str = field(default="", init=False)
     has_stable_id: bool = field(default=False, init=False)
     """Whether the key is made of the provider's id, and not of its content."""
-    digest: str = field(default="", init=False)
-    exact: str = field(default="", init=False)
-    """The digest of all arguments; `digest` is that of the tool's `dedupeFields`, where it names some."""
-    ordinal: int = field(default=1, init=False)
     validation: float = field(default=0.0, init=False)
     """How long the validator took, in seconds."""
     defaulted: tuple[str, ...] = field(default=(), init=False)
     clamped: tuple[str, ...] = field(default=(), init=False)
-    requested: Mapping[str, Any] = field(default=FrozenDict(), init=False)
-    """The arguments before some of them were clamped; empty if none was."""
     repaired: bool = field(default=False, init=False)
-    asked_by: str | None = field(default=None, init=False)
-    """The gate of the host that wants a person to approve it."""
     charged: bool = field(default=False, init=False)
-    rate_slot: int = field(default=0, init=False)
-    """Where the unit of its rate limit was counted."""
     held: bool = field(default=False, init=False)
     """A person was asked about it; as a call it was counted then."""
-    interrupted: bool = field(default=False, init=False)
     intents: list[Intent] | None = field(default=None, init=False)
     """What the handler asked for through its capabilities; None if nothing."""
     write: Write | None = field(default=None, init=False)

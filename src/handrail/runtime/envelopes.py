@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from handrail.contract.call import Call
-from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, ToolFailure, ToolResponse
+from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, EnvelopeParts, ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.ports import AuditPort, CallRecord, Clock, DurableAudit, MetricsPort
 from handrail.contract.provenance import INPUT_BYTES, REDACTED, cut_input
@@ -312,17 +312,18 @@ class Answers:
             self._usage.replayed(attempt)
         return answer
 
-    def finish(self, attempt: Attempt, response: ToolResponse, raw: bytes) -> ToolResponse:
+    def finish(self, attempt: Attempt, response: EnvelopeParts, raw: bytes) -> ToolResponse:
         """The envelope of an outcome with the facts about its call. `raw` is its data as JSON."""
         ok, data, error, intents, facts = response
         plan, session, turn, started = attempt.plan, attempt.session, attempt.turn, attempt.started
         session.last_used = started
-        duration = int((perf_counter() - started) * 1_000_000) / 1000  # `milliseconds_since`, without the call
+        ended = perf_counter()
+        duration = int((ended - started) * 1_000_000) / 1000  # `milliseconds_since`, without the call
         if session.running or started < turn.tools_until:
             turn.tool_ms += turn.uncounted(started, duration)
         else:
             turn.tool_ms += duration
-        turn.tools_until = started + duration / 1000
+        turn.tools_until = ended
         meta = self.meta(attempt, duration)
         if facts:
             meta = {**facts, **meta}
@@ -395,17 +396,14 @@ class Answers:
 
     def meta(self, attempt: Attempt, duration: float) -> dict[str, Any]:
         """What an envelope says about its call."""
-        plan = attempt.plan
-        meta: dict[str, Any] = plan.meta.copy()
+        meta: dict[str, Any] = attempt.plan.meta.copy()
         meta["duration"] = duration
         if attempt.defaulted:
-            meta["defaulted"] = list(attempt.defaulted)
+            meta["defaulted"] = [*attempt.defaulted]
         if attempt.clamped:
-            meta["clamped"] = list(attempt.clamped)
+            meta["clamped"] = [*attempt.clamped]
         if attempt.repaired:
             meta["repaired"] = True
-        if plan.unvalidated:
-            meta["unvalidated"] = True
         limits = attempt.session.limits
         if limits.retrieval_calls is not None or limits.total_calls is not None or limits.turn_ms is not None:
             meta["budget"] = budget_left(limits, attempt.turn)

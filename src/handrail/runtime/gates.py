@@ -317,7 +317,7 @@ class LoopGate:
                     limit=max_identical,
                     suggestion="Use the result that you have, change the arguments, or answer the user.",
                 )
-            if retrieval and turn.empties.get(tool_id, 0) >= max_empty:
+            if retrieval and turn.empties and turn.empties.get(tool_id, 0) >= max_empty:
                 return Refusal(
                     GateName.LOOP,
                     ErrorType.LOOP_DETECTED,
@@ -562,11 +562,7 @@ def _take(attempt: Attempt, args: dict[str, Any]) -> None:
 
 def admit(attempt: Attempt) -> Refusal | None:
     """Steps 4 to 6: session, mode, availability."""
-    for check in attempt.plan.admission:
-        refusal = check(attempt)
-        if refusal is not None:
-            return refusal
-    return None
+    return attempt.plan.admission(attempt)
 
 
 def prepare(attempt: Attempt) -> Refusal | None:
@@ -580,8 +576,9 @@ def prepare(attempt: Attempt) -> Refusal | None:
     if good:
         if fill is not None:
             filled: list[str] = []
-            args = fill(args, "", filled)
-            attempt.defaulted = tuple(filled)
+            args = fill(args, "", filled, True)  # they are the attempt's own since step 2
+            if filled:
+                attempt.defaulted = tuple(filled)
     else:
         args, attempt.defaulted, violations = plan.validator.validate(args)
         attempt.validation = perf_counter() - began
@@ -595,8 +592,7 @@ def prepare(attempt: Attempt) -> Refusal | None:
         attempt.args = args
         is_plain = attempt.is_plain and plan.defaults_plain
         text = _join((_dumps(args, None, _SORTED) if is_plain else canonical(args), b""))  # `trimmed`, as it is kept
-    clamp = plan.clamps.get(attempt.session.mode) if plan.clamps else None
-    if clamp is not None:
+    if plan.clamps and (clamp := plan.clamps.get(attempt.session.mode)) is not None:
         attempt.args, attempt.clamped = clamp(args)
         if attempt.clamped:
             # Kept for the audit, which tells what was asked for beside what was let through.
@@ -635,10 +631,9 @@ def ask_host(attempt: Attempt) -> Refusal | None:
 def charge(attempt: Attempt) -> Refusal | None:
     """Steps 10 to 12: rate limit, loop, budget. What a call that passes used up is written behind."""
     plan, session = attempt.plan, attempt.session
-    for check in plan.limits:
-        refusal = check(attempt)
-        if refusal is not None:
-            return refusal
+    refusal = plan.limits(attempt)
+    if refusal is not None:
+        return refusal
     limit = plan.rate_limit
     # A writing call's unit of a limit per user goes with its claim, where the store counts it over all processes.
     if limit is not None and (not plan.writes or limit.scope == "session"):

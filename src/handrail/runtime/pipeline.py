@@ -20,7 +20,7 @@ from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.context import Context
 from handrail.runtime.envelopes import Answers, StartOver
 from handrail.runtime.execution import Execution, Started
-from handrail.runtime.gates import admit, ask_host, charge, condition_wants_person, prepare, read
+from handrail.runtime.gates import ask_host, charge, condition_wants_person, prepare, read
 from handrail.runtime.hydrate import unknown_tool
 from handrail.runtime.known_calls import Entry, args_digest, hash_key, id_in_message, id_key, known_by_id
 from handrail.runtime.policy import GateName
@@ -88,7 +88,7 @@ class Pipeline:
                 if answer is not None:
                     return answer
         # 4. Session, 5. mode, 6. availability
-        refusal = admit(attempt)
+        refusal = plan.admission(attempt)
         if refusal is not None:
             return self.answers.refuse(attempt, refusal)
         # 7. Validate, 8. clamp
@@ -97,10 +97,11 @@ class Pipeline:
             return self.answers.refuse(attempt, refusal)
         # 9. Key
         # Whether a person has to approve it (13) is found out here already: a held call leaves for the write path at this step.
-        asks = plan.always_confirm or (plan.confirm_when is not None and condition_wants_person(attempt))
-        if plan.writes or asks:
-            # Repaired arguments are a guess about what the model meant; before anything is written a person looks at them.
-            return await self._write(attempt, asks or attempt.repaired)
+        if plan.may_take_write_path:
+            asks = plan.always_confirm or (plan.confirm_when is not None and condition_wants_person(attempt))
+            if plan.writes or asks:
+                # Repaired arguments are a guess about what the model meant; before anything is written a person looks at them.
+                return await self._write(attempt, asks or attempt.repaired)
         if key is None:
             answer = await self._replay_by_content(attempt)
             if answer is not None:
@@ -120,13 +121,31 @@ class Pipeline:
         # 15. Run (13 and 14 are for writing and held calls)
         # The first step is taken here, without a task: a handler that never waits has ended then, and its call has cost no
         # timer.
-        context = Context(attempt, self.execution.capabilities, attempt.key)
-        first = self.execution.start(attempt, context)
-        outcome = self.execution.outcome(attempt, first[1]) if first[0] else None
+        execution = self.execution
+        context = Context(attempt, execution.capabilities, attempt.key)
+        has_ended, returned = first = execution.start(attempt, context)
+        outcome = execution.outcome(attempt, returned) if has_ended else None
         if outcome is None:
             return await self._run(attempt, context, first)
         # 16. Settle
-        return self._settle(attempt, *outcome)
+        response, raw = outcome
+        answer = self.answers.finish(attempt, response, raw)
+        ok, _, error, intents, meta = answer
+        # A tuple, because most entries are never asked for again: `Replays.find` makes an `Entry` of it for those that are.
+        replays = session.replays
+        replays[attempt.key] = (
+            plan.tool_id, attempt.raw_digest, not ok and _may_pass_later(attempt, answer), error, intents, meta, raw,
+            started, turn.number,
+        )  # fmt: skip
+        if len(replays) > replays.max_entries:
+            oldest = next(iter(replays))
+            if type(replays[oldest]) is tuple:
+                del replays[oldest]
+            else:  # it may still run
+                replays.drop_oldest()
+        if intents and error is None:
+            self._apply_intents(session, attempt, intents)
+        return answer
 
     def _refuse_name(self, session: Session, call: Call, started: float, turn: TurnRecord) -> ToolResponse:
         message = unknown_tool(call.name, session.plans.allowed)
@@ -235,27 +254,6 @@ class Pipeline:
             self._apply_intents(attempt.session, attempt, answer.intents)
         return answer
 
-    def _settle(self, attempt: Attempt, response: ToolResponse, raw: bytes) -> ToolResponse:
-        """Step 16 for a handler of a tool that does not write, which has ended without waiting."""
-        answer = self.answers.finish(attempt, response, raw)
-        ok, _, error, intents, meta = answer
-        replays = attempt.session.replays
-        retryable = not ok and _may_pass_later(attempt, answer)
-        started, turn = attempt.started, attempt.turn.number
-        # A tuple, because most entries are never asked for again: `Replays.find` makes an `Entry` of it for those that are.
-        replays[attempt.key] = (
-            attempt.plan.tool_id, attempt.raw_digest, retryable, error, intents, meta, raw, started, turn
-        )  # fmt: skip
-        if len(replays) > replays.max_entries:
-            oldest = next(iter(replays))
-            if type(replays[oldest]) is tuple:
-                del replays[oldest]
-            else:  # it may still run
-                replays.drop_oldest()
-        if intents and error is None:
-            self._apply_intents(attempt.session, attempt, intents)
-        return answer
-
     async def call_many(self, session: Session, calls: Sequence[Call]) -> list[ToolResponse]:
         """Several calls of one message: a writing call waits for all before it, and is waited for by all after it."""
         answers: list[ToolResponse] = []
@@ -271,7 +269,7 @@ class Pipeline:
                 answers.append(await self._refuse_id(session, call))
                 continue
             plan = session.plans[call.name] if type(call.name) is str else None
-            if plan is not None and (plan.writes or plan.always_confirm or plan.confirm_when is not None):
+            if plan is not None and plan.may_take_write_path:
                 answers += await self._together(session, together, interruptions)
                 together = []
                 answers += await self._together(session, [call], interruptions)

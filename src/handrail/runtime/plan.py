@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import translate
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from handrail.contract.definition import ToolDefinition
@@ -54,6 +54,7 @@ class ToolPlan:
         "latency_budget_ms",
         "limits",
         "loop",
+        "may_take_write_path",
         "meaning",
         "meta",
         "metric_name",
@@ -66,7 +67,6 @@ class ToolPlan:
         "timeout",
         "tool",
         "tool_id",
-        "unvalidated",
         "validator",
         "version",
         "writes",
@@ -91,19 +91,21 @@ class ToolPlan:
         self.retrieval = definition.category == "retrieval"
         self.writes = definition.writes
         self.effects: Effects = "unsafe" if definition.writes and not definition.idempotent else "idempotent"
-        self.admission = _checks(ADMISSION, definition, policy, observer)
+        self.admission = _one_check(_check(gate, definition, policy, observer) for gate in ADMISSION)
         """Steps 4 to 6."""
         self.host_check = host_check(host_gates, policy, observer)
         """What the host's own gates say; None if it has none."""
         # By gate and not only in a row: a replay asks the loop gate alone.
         limits = {gate: _check(gate, definition, policy, observer) for gate in LIMITS}
-        self.limits = tuple(check for check in limits.values() if check is not None)
+        self.limits = _one_check(limits.values())
         """Steps 10 to 12."""
         self.loop = limits[LOOP]
         """Step 11 alone: a replay without an id counts as a call there, and nowhere else."""
         self.clamps = clamps_for(definition)
         self.always_confirm = definition.requires_confirmation or definition.unvalidated
         self.confirm_when = _condition(definition.confirmation_when)
+        self.may_take_write_path = self.writes or self.always_confirm or self.confirm_when is not None
+        """It writes, or a person may have to approve its calls."""
         self.timeout = (definition.timeout_ms or policy.timeout_ms) / 1000
         self.facts = ToolFacts(definition.tool_id, definition.version, definition.category, definition.idempotent)
         self.redact = redactors(definition.parameters, policy.redact)
@@ -125,15 +127,15 @@ class ToolPlan:
             | {"compiledAt": tool.compiled_at},
         }
         """What the audit lines of its calls have in common."""
-        self.meta = {
+        self.meta: dict[str, Any] = {
             "toolId": self.tool_id,
             "toolVersion": self.version,
             "registryVersion": registry_version,
             "duration": 0.0,
             "responseSchemaVersion": RESPONSE_SCHEMA_VERSION,
+            **({"unvalidated": True} if definition.unvalidated else {}),
         }
         """What the envelopes of its calls have in common."""
-        self.unvalidated = definition.unvalidated
         self.rate_limit = definition.rate_limit
         self.latency_budget_ms = definition.latency_budget_ms
         handler = self.handler = _handler(tool)
@@ -220,11 +222,13 @@ class Plans(dict[str, ToolPlan | None]):
         return plan
 
 
-def _checks(
-    gates: Sequence[ToolGate], definition: ToolDefinition, policy: Policy, observer: Observer
-) -> tuple[Check, ...]:
-    checks = (_check(gate, definition, policy, observer) for gate in gates)
-    return tuple(check for check in checks if check is not None)
+def _one_check(checks: Iterable[Check | None]) -> Check:
+    """What asks these in their order, up to the first that refuses."""
+    return reduce(_both, [check for check in checks if check is not None])
+
+
+def _both(one: Check, other: Check) -> Check:
+    return lambda attempt: one(attempt) or other(attempt)
 
 
 def _check(gate: ToolGate, definition: ToolDefinition, policy: Policy, observer: Observer) -> Check | None:

@@ -64,16 +64,17 @@ class Node:
         if self.rest is None and not any(self.prefix):
             self.prefix = []
 
-    def fill(self, value: Json, path: str, filled: list[str]) -> Json:
+    def fill(self, value: Json, path: str, filled: list[str], is_own: bool = False) -> Json:
         """The value with defaults filled in, or the value itself where there was nothing to fill in.
 
-        Copies what it changes and shares the rest. `filled` gets the pointer of each default.
+        Copies what it changes and shares the rest; what `is_own` belongs to the caller alone, and is changed itself. `filled`
+        gets the pointer of each default.
         """
         if not isinstance(value, dict):
             if isinstance(value, (list, tuple)) and (self.prefix or self.rest is not None):
-                return self._fill_array(value, path, filled)
+                return self._fill_array(value, path, filled, is_own)
             return value
-        result: dict[str, Json] | None = None
+        result: dict[str, Json] | None = value if is_own else None
         for name, token, default, make, inner in self.fills:
             if name not in value:
                 if result is None:
@@ -85,19 +86,19 @@ class Node:
         for name, token, child in self.steps:
             if name in value:
                 old = value[name]
-                new = child.fill(old, path + token, filled)
+                new = child.fill(old, path + token, filled, is_own)
                 if new is not old:
                     if result is None:
                         result = {**value}
                     result[name] = new
         return value if result is None else result
 
-    def _fill_array(self, value: list[Json] | tuple[Json, ...], path: str, filled: list[str]) -> Json:
+    def _fill_array(self, value: list[Json] | tuple[Json, ...], path: str, filled: list[str], is_own: bool) -> Json:
         result = []
         changed = False
         for index, old in enumerate(value):
             child = self.prefix[index] if index < len(self.prefix) else self.rest
-            new = old if child is None else child.fill(old, f"{path}/{index}", filled)
+            new = old if child is None else child.fill(old, f"{path}/{index}", filled, is_own)
             changed = changed or new is not old
             result.append(new)
         return result if changed else value

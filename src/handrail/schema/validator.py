@@ -64,8 +64,9 @@ class Violation:
         return {"pointer": self.pointer, "message": self.message, "keyword": self.keyword}
 
 
-Fill = Callable[[Json, str, list[str]], Json]
-"""An instance, the pointer to it, and where the pointers of defaults go → the instance with its defaults."""
+Fill = Callable[[Json, str, list[str], bool], Json]
+"""An instance, the pointer to it, where the pointers of defaults go, and whether the instance itself may be changed → the
+instance with its defaults."""
 Validated = tuple[Json, tuple[str, ...], list[Violation]]
 """The instance with defaults filled in, the pointers of what was filled in, and what is wrong."""
 
