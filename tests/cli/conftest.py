@@ -22,7 +22,7 @@ class Said(NamedTuple):
 @pytest.fixture
 def handrail(capsys, monkeypatch):
     """`handrail("build", "--json")` in this process. It shows no progress, however slow the machine is."""
-    monkeypatch.setattr("handrail.cli.output._SHOW_AFTER_SECONDS", float("inf"))
+    monkeypatch.setattr("handrail.cli.output._LINE_EVERY_SECONDS", float("inf"))
 
     def run(*words: str) -> Said:
         capsys.readouterr()

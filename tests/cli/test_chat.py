@@ -127,6 +127,7 @@ def test_what_needs_a_person_is_left_when_there_is_none(built, process):
 
     assert "? calendar_create_event waits for your approval" in said.out
     assert "It waits for a person" in said.out
+    assert said.out.count("start_time: ") == 1, "the preview is shown once"
     assert "Done." not in said.out
     assert NOT_DECIDED in said.out.splitlines()[-1]
     assert "`--yes`" in said.out.splitlines()[-1]
@@ -137,7 +138,7 @@ def test_an_input_that_ends_names_what_nobody_decided_once(built, process):
 
     named = [line for line in said.out.splitlines() if NOT_DECIDED in line]
     assert len(named) == 1
-    assert re.search(r"request conf_[0-9a-f]+ \(", named[0])
+    assert re.search(r"request conf_[0-9a-f]+\. It ends", named[0])
     assert said.out.rstrip().endswith(named[0])
     assert said.out.count("It waits for a person") == 1
 
@@ -295,7 +296,7 @@ def test_a_terminal_asks_the_person_and_runs_what_was_approved(built):
     with Terminal(built) as here:
         here.until("you> ")
         here.type(f"{BOOK}\n")
-        here.until("Run it? [y/N] ")
+        assert here.until("Run it? [y/N] ").count("start_time: ") == 1, "the preview is shown once"
         here.type("n\n")
         here.until("You declined that")
         here.until("you> ")

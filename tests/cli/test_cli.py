@@ -167,6 +167,17 @@ def test_the_editor_finds_the_schema_that_init_and_new_point_to(built):
         assert schema["properties"]["toolId"]
 
 
+def test_a_project_inside_of_another_is_made_and_named(tmp_path, handrail, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert handrail("init", "demo").err == ""
+    monkeypatch.chdir(tmp_path / "demo")
+    said = handrail("init", "demo")
+    assert said.code == 0
+    assert said.err == (
+        'handrail init: "demo" is inside of another project, "demo"; commands in it see only the new one.\n'
+    )
+
+
 def test_init_overwrites_nothing(tmp_path, handrail, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".gitignore").write_text("mine\n")

@@ -196,6 +196,17 @@ def test_commands_work_as_processes_of_their_own(base, process):
     assert process("kb", "export", cwd=base).out.count("\n") == 2
 
 
+def test_what_takes_little_time_says_nothing_and_what_takes_more_a_line_every_two_seconds():
+    stream, now = io.StringIO(), iter([0.0, *(number / 10 for number in range(1000))])
+    report = progress_for("building", stream, lambda: next(now))
+    for done in range(1, 20):
+        report(done, 19)
+    assert stream.getvalue() == ""
+    for done in range(41, 101):
+        report(done, 100)
+    assert stream.getvalue().splitlines() == [f"building: {done} of 100" for done in (42, 62, 82, 100)]
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(terminal):
     class Stream(io.StringIO):

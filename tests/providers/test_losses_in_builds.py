@@ -63,7 +63,7 @@ def test_the_command_lists_what_models_are_told_in_words_as_json_and_does_not_tr
     kit = Tools(tmp_path)
     kit.write({"count": (reading(parameters=an_object(n=HIGH)), NOTHING)})
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("handrail.cli.output._SHOW_AFTER_SECONDS", float("inf"))
+    monkeypatch.setattr("handrail.cli.output._LINE_EVERY_SECONDS", float("inf"))
     assert main(["build", "--strict"]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("Built 1 tool into tool_registry.json, version ")

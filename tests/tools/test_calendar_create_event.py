@@ -110,7 +110,8 @@ async def test_the_preview_names_title_local_time_length_attendees_and_clashes(o
             'Create "Design review" in the calendar primary: Tuesday 13 January 2026, 14:00 (UTC+0000) to Tuesday 13 January '
             "2026, 15:00 (UTC+0000). Attendees (2): ana@example.com, ivo@example.com. Meeting link: yes.\n"
             "location: Room 1\\u{202e}\n"
-            "Jitsi room; no invitations are sent. Local time: Tue 13 Jan 2026, 15:00–16:00 (Europe/Zagreb), 1 h. "
+            "Jitsi room in place of Zoom; no invitations are sent. "
+            "Local time: Tue 13 Jan 2026, 15:00–16:00 (Europe/Zagreb), 1 h. "
             "Clashes with 1 busy time: Tue 13 Jan 2026, 15:30–17:00 in team."
         )
 
@@ -121,13 +122,13 @@ WINTER = {**ARGS, "start_time": "2026-01-13T14:00:00+01:00", "end_time": "2026-0
 @pytest.mark.parametrize(
     ("attributes", "says"),
     [
-        ({"timeZone": "Europe/Zagreb"}, "Meeting link: yes.\nJitsi room; no invitations are sent. It takes 1 h. "
+        ({"timeZone": "Europe/Zagreb"}, "Meeting link: yes.\nJitsi room in place of Zoom; no invitations are sent. It takes 1 h. "
             "Clashes with 1 busy time: Tue 13 Jan 2026, 14:30–17:00 in team."),
         ({"timeZone": "Asia/Tokyo"}, "Local time: Tue 13 Jan 2026, 22:00–23:00 (Asia/Tokyo), 1 h. "
             "Clashes with 1 busy time: Tue 13 Jan 2026, 22:30–Wed 14 Jan 2026, 01:00 in team."),
-        ({}, "Meeting link: yes.\nJitsi room; no invitations are sent. It takes 1 h. "
+        ({}, "Meeting link: yes.\nJitsi room in place of Zoom; no invitations are sent. It takes 1 h. "
             "Clashes with 1 busy time: Tue 13 Jan 2026, 14:30–17:00 in team."),
-        ({"timeZone": "Mars/Olympus"}, "Meeting link: yes.\nJitsi room; no invitations are sent. It takes 1 h. "
+        ({"timeZone": "Mars/Olympus"}, "Meeting link: yes.\nJitsi room in place of Zoom; no invitations are sent. It takes 1 h. "
             "Clashes with 1 busy time: Tue 13 Jan 2026, 14:30–17:00 in team."),
     ],
     ids=["the person's", "another than the call's", "nobody's", "an unknown one"],

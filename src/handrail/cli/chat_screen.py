@@ -10,6 +10,7 @@ from typing import Any, Protocol, TextIO
 import orjson
 
 from handrail.agents import AgentEvent
+from handrail.cli.bold_text import BoldText
 from handrail.contract.hidden_characters import escaped
 
 _MAX_ARGS = 160
@@ -53,16 +54,18 @@ class JsonScreen:
 
 
 class PlainScreen:
-    """Text as it comes, and a line for each call."""
+    """Text as it comes, and a line for each call. On a terminal, what Markdown marks as bold is."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._in_line = False
+        self._bold = BoldText() if out.isatty() else None
 
     def show(self, event: AgentEvent) -> None:
         data = event.data
         if event.type == "text":
-            self._write(safe(data["text"]))
+            text = safe(data["text"])
+            self._write(text if self._bold is None else self._bold.feed(text))
         elif event.type == "tool_started":
             self._line(f"  … {data['toolId']} {_args(data['args'])}")
         elif event.type in ("tool_finished", "tool_refused"):
@@ -88,9 +91,10 @@ class PlainScreen:
         self._line(text)
 
     def _write(self, text: str) -> None:
-        self._out.write(text)
-        self._out.flush()
-        self._in_line = not text.endswith("\n")
+        if text:
+            self._out.write(text)
+            self._out.flush()
+            self._in_line = not text.endswith("\n")
 
     def _line(self, text: str) -> None:
         self._start_line()
@@ -98,6 +102,8 @@ class PlainScreen:
         self._out.flush()
 
     def _start_line(self) -> None:
+        if self._bold is not None:
+            self._write(self._bold.rest())
         if self._in_line:
             self._out.write("\n")
             self._in_line = False

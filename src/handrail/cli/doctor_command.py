@@ -60,6 +60,12 @@ class Check:
     name: str
     ok: bool
     message: str
+    advice: bool = False
+    """Nothing is wrong, and something could be better."""
+
+    @property
+    def mark(self) -> str:
+        return ("note" if self.advice else "ok  ") if self.ok else "FAIL"
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -72,7 +78,7 @@ def run(options: Namespace) -> int:
         print_json([{"name": check.name, "ok": check.ok, "message": check.message} for check in checks])
     else:
         for check in checks:
-            show(f"{'ok  ' if check.ok else 'FAIL'}  {check.name:<13} {check.message}")
+            show(f"{check.mark}  {check.name:<13} {check.message}")
     return 0 if all(check.ok for check in checks) else 1
 
 
@@ -173,7 +179,7 @@ def _models(settings: Settings) -> Iterator[Check]:
         choice = choose_working_model(settings)
     except HandrailError as error:
         # A project that only builds and calls tools needs no model: nothing is wrong unless one was asked for.
-        yield Check("model", not settings.agent_model, str(error))
+        yield Check("model", not settings.agent_model, str(error), advice=True)
         return
     checked = Check("model", True, choice.sentence.removesuffix("."))
     client = text_client(choice.model.partition(":")[0])
@@ -184,7 +190,7 @@ def _models(settings: Settings) -> Iterator[Check]:
         checked = asyncio.run(_loaded(open_model(settings, choice)))
     yield checked
     for line in offer_lines(choice):
-        yield Check("model offer", True, line.removesuffix("."))
+        yield Check("model offer", True, line.removesuffix("."), advice=True)
 
 
 async def _loaded(model: Model) -> Check:
@@ -310,7 +316,9 @@ def _store_age(settings: Settings) -> Iterator[Check]:
         sentence = asyncio.run(_compared(url, folder))
     except HandrailError:
         return  # the check of the store says what is wrong with it
-    yield Check("store age", sentence is None, sentence or "the store knows the newest lines of the audit log")
+    yield Check(
+        "store age", sentence is None, sentence or "no older than the audit log: it knows the newest calls there"
+    )
 
 
 async def _compared(url: str, folder: Path) -> str | None:
@@ -325,7 +333,8 @@ async def _compared(url: str, folder: Path) -> str | None:
 def _audit_key(settings: Settings) -> Check:
     """A hint, and no failure: a log without a key is whole as well, but whoever may write it can make it so anew."""
     if audit_key(settings) is None:
-        return Check("audit key", True, "no key: HANDRAIL_AUDIT_KEY lets `handrail audit verify` find hashes made anew")
+        told = "no key, so who may write the log can forge it unseen; with HANDRAIL_AUDIT_KEY, `handrail audit verify` finds that"
+        return Check("audit key", True, told, advice=True)
     return Check("audit key", True, "hashes are keyed")
 
 

@@ -7,8 +7,9 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from handrail.build.scaffold import init_project
-from handrail.cli.output import print_json
+from handrail.cli.output import print_json, warn
 from handrail.contract.errors import UsageError
+from handrail.settings import FILE, find_project
 
 EXAMPLES = "examples:\n  handrail init demo\n  handrail init ."
 
@@ -23,6 +24,12 @@ def run(options: Namespace) -> int:
         raise UsageError("The folder's name is empty; give one, or leave it out to make the project here.")
     folder = Path(options.folder)
     written = init_project(folder)
+    around = find_project(folder.absolute().parent)
+    if (around / FILE).is_file():
+        warn(
+            f'handrail init: "{options.folder}" is inside of another project, "{around.name}"; commands in it see only the '
+            "new one."
+        )
     if options.json:
         print_json({"project": options.folder, "written": written})
         return 0

@@ -13,7 +13,8 @@ import orjson
 
 from handrail.contract.hidden_characters import escaped, escaped_json
 
-_SHOW_AFTER_SECONDS = 0.5
+_BAR_AFTER_SECONDS = 0.5
+_LINE_EVERY_SECONDS = 2.0
 
 
 def print_json(value: Any) -> None:
@@ -53,21 +54,20 @@ def authors_speak_aside() -> AbstractContextManager[object]:
 def progress_for(
     what: str, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[int, int], None]:
-    """A function to call with (done, total): a bar on a terminal, else a line every ten percent; nothing if it is quick."""
+    """A function to call with (done, total): a bar on a terminal, else a line every two seconds; nothing if it is quick."""
     out = stream or sys.stderr
-    started = clock()
     terminal = out.isatty()
+    shown_at = clock()
     last = -1
 
     def report(done: int, total: int) -> None:
-        nonlocal last
-        if clock() - started < _SHOW_AFTER_SECONDS and last < 0:
+        nonlocal last, shown_at
+        now, percent = clock(), 100 * done // max(total, 1)
+        if last < 0 and now - shown_at < (_BAR_AFTER_SECONDS if terminal else _LINE_EVERY_SECONDS):
             return
-        percent = 100 * done // max(total, 1)
-        step = percent if terminal else percent // 10
-        if step == last and done != total:
+        if done != total and (percent == last or (not terminal and now - shown_at < _LINE_EVERY_SECONDS)):
             return
-        last = step
+        last, shown_at = percent, now
         if terminal:
             bar = "█" * (percent // 5) + "·" * (20 - percent // 5)
             out.write(f"\r{what} {bar} {done}/{total}" + ("\n" if done == total else ""))

@@ -177,7 +177,8 @@ class TerminalChat:
                 if not await self._ask(asked):
                     return
             elif asked["id"] not in self._announced:
-                self._screen.note("It waits for a person; `--yes` approves it beforehand, a terminal asks.")
+                self._screen.note(str(asked["preview"]))
+                self._screen.note("It waits for a person, and nobody can be asked here.")
                 self._announced.add(asked["id"])
 
     async def _ask(self, asked: Mapping[str, Any]) -> bool:
@@ -210,9 +211,8 @@ class TerminalChat:
     def _name_what_is_open(self) -> None:
         """Said at the end: whoever piped a "y" may believe that they have decided."""
         for asked in self._waiting.values():
-            first = str(asked["preview"]).partition("\n")[0].rstrip(".")
             self._screen.note(
-                f"Not decided, and not run: {asked['tool']}, request {asked['id']} ({first}). It ends with this conversation. "
+                f"Not decided, and not run: {asked['tool']}, request {asked['id']}. It ends with this conversation. "
                 "To decide, say it again on a terminal, which asks; or with `--yes`, which approves; or with `--json`, and "
                 'answer the request with {"approve": ID} or {"decline": ID} while the input is open.'
             )

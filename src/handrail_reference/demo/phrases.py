@@ -55,7 +55,7 @@ def failure(outcome: Outcome, voice: bool) -> str:
     """Why a call did not do what was wanted, for the person who wanted it."""
     error, message = outcome.error, " ".join(str(outcome.error.get("message", "")).split())
     if outcome.held:
-        return "That needs your word." if voice else REPLY["held"].format(error["confirmation_request"]["preview"])
+        return "That needs your word." if voice else REPLY["held"]
     if error.get("type") == "DECLINED":
         return "You declined that, so I left it."
     if error.get("partialSideEffects"):

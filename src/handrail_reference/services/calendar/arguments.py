@@ -17,7 +17,12 @@ _YEARS_AHEAD = 50
 _SHOWN_CLASHES = 3
 _SHOWN_PEOPLE = 3
 _SHORT = 60
-_MEETINGS = {"zoom": "Zoom meeting", "meet": "Google Meet", "jitsi": "Jitsi room", "none": "No online meeting"}
+_MEETINGS = {
+    "zoom": "Zoom meeting",
+    "meet": "Google Meet in place of Zoom",
+    "jitsi": "Jitsi room in place of Zoom",
+    "none": "No online meeting",
+}
 _INVITATIONS = {
     "service": "the calendar service invites the attendees",
     "mail": "the attendees are invited by mail",
