@@ -1,8 +1,8 @@
 """Two servers on one store: a turn belongs to its living owner, and a look takes nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from tests.server.kit import KEYS, USER, ServerUnderTest, SessionClient, bearer,
 from tests.server.voice.kit import connected, ticket_for, voice_server
 
 from handrail.contract.store import StoreUnavailable
+from handrail.server.api.routes import sessions
 from handrail.server.host.refusals import RefusalReason, SessionRefused
 from handrail.server.options import Options
 from handrail.server.voice.voice_protocol import PROTOCOL
@@ -55,6 +56,47 @@ async def ended(api: SessionClient) -> dict:
         while (found := await api.show())["answering"] is not None:
             await asyncio.sleep(0.02)
     return found
+
+
+@contextmanager
+def ends_unstored(server: ServerUnderTest) -> Iterator[None]:
+    """The store takes no end of a turn from this server."""
+    kept = server.sessions.conversations
+    finish = kept.finish
+
+    async def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("The store is away.")
+
+    kept.finish = away
+    try:
+        yield
+    finally:
+        kept.finish = finish
+
+
+@contextmanager
+def owners_unknown(server: ServerUnderTest, failures: int = 1_000) -> Iterator[None]:
+    """So often the store does not answer this server whose a session is."""
+    kept = server.sessions.conversations
+    owners, left = kept.owners, [None] * failures
+
+    async def away(session_ids: Sequence[str]) -> dict[str, str]:
+        if not left:
+            return await owners(session_ids)
+        left.pop()
+        raise StoreUnavailable("The store is away.")
+
+    kept.owners = away
+    try:
+        yield
+    finally:
+        kept.owners = owners
+
+
+async def logged(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    async with asyncio.timeout(60):
+        while text not in caplog.text:
+            await asyncio.sleep(0.02)
 
 
 async def test_a_look_never_takes_a_turn_from_a_living_owner(tmp_path, store):
@@ -322,27 +364,117 @@ async def test_a_session_in_which_something_is_tried_stays_where_it_is(tmp_path,
                 await asyncio.sleep(0.02)
 
 
-async def test_the_end_of_a_turn_that_could_not_be_stored_is_stored_later(tmp_path, caplog, store):
+async def test_the_end_of_a_turn_that_could_not_be_stored_is_heard_when_it_is_stored(tmp_path, caplog, store):
     async with two_servers(tmp_path, store) as (first, second):
         ana = await first.open()
         there = at(second, ana)
         await ana.post(WRITE, "m1")
         await started(first)
-        kept = first.sessions.conversations
-        finish = kept.finish
-
-        async def away(*_, **__):
-            raise StoreUnavailable("The file cannot be written for a while.")
-
-        kept.finish = away
-        first.tools.go()
-        async with asyncio.timeout(60):
-            while "A turn could not be stored" not in caplog.text:
-                await asyncio.sleep(0.02)
-        assert (await there.show())["answering"] == "m1"
-        kept.finish = finish
+        async with ana.listening(after=0) as stream:
+            await stream.until("tool_started")
+            with ends_unstored(first):
+                first.tools.go()
+                await logged(caplog, "A turn could not be stored")
+                for shown in (await ana.show(), await there.show()):
+                    assert shown["answering"] == "m1"
+                    assert {one["state"] for one in shown["messages"]} == {"running"}
+                assert (await ana.post("more", "m2")).status_code == 409
+                cancelled = await first.client.post(f"/api/sessions/{ana.id}/cancel", headers=ana.headers)
+                assert cancelled.json() == {"cancelled": False}
+                telling = asyncio.create_task(stream.until("done"))
+                await asyncio.sleep(0.6)
+                assert not telling.done(), "the end was reported before it was stored"
+            assert (await telling)[-1].data["text"].strip() == "post: ok"
         shown = await ended(there)
         assert shown["messages"][-1]["text"].strip() == "post: ok"
+
+
+async def test_an_end_that_came_too_late_to_be_stored_is_told_by_the_next_owner_alone(tmp_path, caplog, store):
+    async with two_servers(tmp_path, store) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        await ana.post(WRITE, "m1")
+        await started(first)
+        async with ana.listening(after=0) as stream:
+            with ends_unstored(first):
+                first.tools.go()
+                await logged(caplog, "A turn could not be stored")
+                # As far as others can tell, it has died: it was cut off for too long.
+                await first.runtime.store.release_owner(first.runtime.owner)
+                await there.show()
+                async with there.listening(after=0) as stream_there:
+                    assert (await stream_there.until("done"))[-1].data["state"] == "done"
+            told = await stream.until("reconnect")
+            assert await stream.next() is None
+        assert "done" not in [event.type for event in told]
+        assert (await ana.show())["messages"] == (await there.show())["messages"]
+
+
+@pytest.mark.parametrize("failures", [1, 1_000])
+async def test_what_may_be_old_is_not_shown_when_it_cannot_be_asked_who_has_the_session(tmp_path, store, failures):
+    """As at a server that was frozen, or cut off, while another continued with the session."""
+    async with two_servers(tmp_path, store) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        await ana.say("one", "m1")
+        await there.say("two", "m2")
+        with owners_unknown(first, failures):
+            shown = await first.client.get(f"/api/sessions/{ana.id}", headers=ana.headers)
+        if failures == 1:
+            assert shown.json()["messages"] == (await there.show())["messages"]
+        else:
+            assert shown.status_code == 503
+            assert shown.json()["error"]["message"] == "The store cannot be reached at the moment; try again later."
+        assert (await ana.show())["messages"] == (await there.show())["messages"]
+
+
+async def test_a_look_that_a_freeze_cut_in_two_is_taken_again(tmp_path, store, monkeypatch):
+    async with two_servers(tmp_path, store) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        await ana.say("one", "m1")
+        holds = first.runtime.store.holds
+        monkeypatch.setattr(sessions, "_CERTAIN_SECONDS", 2.0)
+
+        async def frozen_once(*asked):
+            first.runtime.store.holds = holds
+            await there.say("two", "m2")
+            await asyncio.sleep(2)
+            return await holds(*asked)
+
+        first.runtime.store.holds = frozen_once
+        assert (await ana.show())["messages"] == (await there.show())["messages"]
+
+
+async def test_a_stream_of_a_process_that_may_be_taken_for_dead_tells_nothing_that_another_tells_now(tmp_path, store):
+    async with two_servers(tmp_path, store) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        await ana.post('slow 100 words and call note {"q": "a"}', "m1")
+        async with ana.listening(after=0) as stream:
+            await stream.until("text")
+            # It wakes, and knows of nothing yet: neither its heart has beaten nor has it looked who has the session.
+            first.runtime.store.is_heard = lambda: False
+            first.sessions._chores[1].cancel()
+            await second.runtime.store.conversations.take(
+                ana.id, owner=second.runtime.owner, former=first.runtime.owner, though_busy=True
+            )
+            told = await stream.until("reconnect")
+            assert len(told) < 10
+            assert await stream.next() is None
+        async with there.listening(after=0) as stream:
+            assert (await stream.until("done"))[-1].data["state"] == "done"
+
+
+async def test_a_stream_that_was_begun_continues_while_the_store_is_away(tmp_path, store):
+    async with over_socket(tmp_path, store=store) as first:
+        ana = await first.open()
+        await ana.post("slow 10 words", "m1")
+        async with ana.listening(after=0) as stream:
+            first.runtime.store.is_heard = lambda: False
+            with owners_unknown(first):
+                events = await stream.until("done")
+        assert text_of(events).startswith("0 1 2 ")
 
 
 async def test_a_look_with_a_wrong_secret_or_key_is_told_that_there_is_no_session(tmp_path, store):

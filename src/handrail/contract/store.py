@@ -425,6 +425,11 @@ class Store(Protocol):
         """Whether this owner is registered and its process has not ended; in doubt it lives."""
         ...
 
+    def is_heard(self) -> bool:
+        """Whether nobody can take an owner of this store object for dead now, because what shows that it lives is held, or was
+        written a moment ago. Asks nobody: it costs nothing."""
+        ...
+
     # Sessions and turns
     async def create_session(self, record: SessionRecord, subject: AuditSubject | None = None) -> SessionOpened:
         """`subject` is for a user that the audit log has no pseudonym for yet."""

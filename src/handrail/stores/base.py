@@ -191,6 +191,9 @@ class StatementStore(ABC):
     async def owner_lives(self, owner: str) -> bool:
         return await self._read(lambda transaction: transaction.alive(owner))
 
+    def is_heard(self) -> bool:
+        return True
+
     # Sessions and turns
     async def create_session(self, record: SessionRecord, subject: AuditSubject | None = None) -> SessionOpened:
         return await self._write(partial(_open_session, record=record, subject=subject))

@@ -418,8 +418,11 @@ class EventStream:
             self.place.give_back()
 
 
-async def frames(reader: EventReader, options: Options, *, until_turn: int | None = None) -> AsyncIterator[bytes]:
-    """The frames of a log for one client; up to the end of one turn, where one is named."""
+async def frames(
+    reader: EventReader, options: Options, is_here: Callable[[], Awaitable[bool]], *, until_turn: int | None = None
+) -> AsyncIterator[bytes]:
+    """The frames of a log for one client; up to the end of one turn, where one is named. A session that `is_here` no
+    more is left to whoever has it now."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + options.stream_seconds
     begin = b": handrail\nretry: 1000\n\n"
@@ -427,7 +430,7 @@ async def frames(reader: EventReader, options: Options, *, until_turn: int | Non
         while True:
             seconds = min(options.heartbeat_seconds, max(0.01, ends - loop.time()))
             events = await reader.batch(0 if begin else seconds)  # what is there goes out with the beginning
-            if events is None:
+            if events is None or (events and not await is_here()):
                 yield begin + notice(reader.farewell or "reconnect", {})
                 return
             wanted = [one for one in events if until_turn is None or one.turn in (0, until_turn)]

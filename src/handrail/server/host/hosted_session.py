@@ -249,6 +249,7 @@ class HostedSession:
 
     __slots__ = (
         "_sizes",
+        "asked_at",
         "busy",
         "conversation",
         "current",
@@ -291,6 +292,8 @@ class HostedSession:
         self.ears: asyncio.Task[None] | None = None
         self.ended = False
         self.last_used = monotonic()
+        self.asked_at = monotonic()
+        """When the store was asked last whose the session is, and said that it is as it is here."""
         self.voice: VoicePort | None = None
         self.is_remote = False
         """Another process has the session: this is what is stored of it, to be looked at."""
@@ -382,10 +385,14 @@ class HostedSession:
             self.current.gather()
         if self.telling is not None:
             self.telling.gather()
-            turns.append(self.telling.turn)
+            if self.telling.turn.message_id not in self.turns:
+                turns.append(self.telling.turn)
+        # What has ended here and is not stored yet has not ended: it may still be answered anew elsewhere.
+        open_turns = [run.turn for run in (self.current, self.telling) if run is not None]
         shown: list[dict[str, Any]] = []
         for turn in turns:
-            facts = {"turn": turn.number, "messageId": turn.message_id, "state": turn.state}
+            state = "running" if turn in open_turns else turn.state
+            facts = {"turn": turn.number, "messageId": turn.message_id, "state": state}
             if not turn.message_id.startswith(LATE):
                 shown.append({"role": "user", "text": turn.text, **facts})
             if turn.answer or turn.state != "running":

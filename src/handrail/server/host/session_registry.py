@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from itertools import count
 from time import monotonic
@@ -31,7 +31,7 @@ from handrail.contract.conversations import (
     StoredTurn,
 )
 from handrail.contract.definition import Mode
-from handrail.contract.errors import HandrailError, SessionEnded, UsageError
+from handrail.contract.errors import SessionEnded, UsageError
 from handrail.contract.events import LateEnvelope
 from handrail.contract.model import Message
 from handrail.contract.store import StoreUnavailable
@@ -53,6 +53,7 @@ from handrail.server.host.refusals import (
     store_away,
     trying,
 )
+from handrail.server.host.turn_ends import TurnEnds
 from handrail.server.key_ring import Key
 from handrail.server.options import Options
 from handrail.standard_runtime import Runtime
@@ -63,8 +64,8 @@ _log = logging.getLogger("handrail.server")
 MAX_ATTEMPTS = 3
 """A turn that was cut off so often is not begun again by itself: it may be what ends the server."""
 PASSING_SECONDS = 600.0
-_LONG = 60
 _WATCH_SECONDS = 0.5
+_ASK_SECONDS = 1.0
 _MAX_TAKES = 10
 _SWEEP_SECONDS = 30.0
 _SWEEPS_PER_HOUR = 120
@@ -103,8 +104,9 @@ class SessionRegistry:
         self._loading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._chores: list[asyncio.Task[None]] = []
         self._unused: list[str] = []
-        self._unstored: dict[tuple[str, str], tuple[HostedSession, StoredTurn]] = {}
-        """Ends of turns that the store did not take: while it says that they run, nobody else continues."""
+        self.ends = TurnEnds(
+            self.conversations, lambda: runtime.owner, lambda hosted: self._hosted.get(hosted.id, hosted) is hosted
+        )
         self._unfreed: set[str] = set()
         """Sessions that others could have, if the store had taken it."""
 
@@ -169,7 +171,7 @@ class SessionRegistry:
         await self.drain()
         tasks = [hosted.ears for hosted in self._hosted.values() if hosted.ears is not None]
         await self._cancel([*tasks, *self._chores])
-        await self._store_again()
+        await self.ends.store_left()
         self._hosted.clear()
         await self.runtime.close(within=self.seconds_to_stop() + _LAST_SECONDS)
 
@@ -275,13 +277,30 @@ class SessionRegistry:
 
     async def _is_ours(self, hosted: HostedSession) -> bool:
         """Whether no other process has taken the session. One whose conversation is gone is ended: its user was forgotten."""
+        asked = monotonic()
         try:
             owner = (await self.conversations.owners((hosted.id,))).get(hosted.id)
         except StoreUnavailable:
             return True  # it cannot be asked at the moment, and nothing can be written to it either
         if owner is None and not hosted.ended:
             await self.end(hosted, delete=False)
-        return owner is None or owner == self.runtime.owner
+        ours = owner is None or owner == self.runtime.owner
+        if ours:
+            hosted.asked_at = asked
+        return ours
+
+    async def is_still_here(self, hosted: HostedSession) -> bool:
+        """Whether what is in memory is still what there is. The store is asked only where others may have taken this process for
+        dead, and not for long: what it does not say does not keep a stream that was begun here from continuing."""
+        if self.runtime.store.is_heard():
+            return True
+        with suppress(TimeoutError, StoreUnavailable):
+            async with asyncio.timeout(_ASK_SECONDS):
+                owners = await self.conversations.owners((hosted.id,))
+            if owners.get(hosted.id, self.runtime.owner) != self.runtime.owner:
+                self.runtime.spawn(self._let_go(hosted))
+                return False
+        return True
 
     async def _load(self, session_id: str, token: str, *, take: bool) -> HostedSession:
         if self.draining:
@@ -408,7 +427,8 @@ class SessionRegistry:
         if not run.cancelled and not run.ending:
             run.cancelled = True
             run.task.cancel()
-        await asyncio.wait([run.task])
+        # An end that is being stored waits for the store.
+        await asyncio.wait([run.task], timeout=_LAST_SECONDS if run.ending else None)
         return run.cancelled
 
     async def _begin(self, hosted: HostedSession, turn: StoredTurn) -> TurnRun:
@@ -445,7 +465,7 @@ class SessionRegistry:
             turn.answer = {
                 "error": {"message": "This turn was cut off several times; send the message again to retry."}
             }
-            await self._store(hosted, turn)
+            self._spawn_late(hosted, self._store_end(hosted, turn))
             return
         turn.attempts += 1
         turn.answer = hosted.remembered(turn)
@@ -519,33 +539,14 @@ class SessionRegistry:
         done = run.done or {"text": turn.answer.get("text", ""), "citations": [], "reason": turn.state}
         run.note("done", done)
         async with hosted.log.next_is_ours() as turn.last_event:
-            await self._store(hosted, turn)
+            if not await self._store_end(hosted, turn):
+                run.cut = True
+                self.runtime.spawn(self._let_go(hosted))
+                return
             if hosted.current is run:
                 hosted.current = None
             told = {**done, "state": turn.state, "messageId": turn.message_id}
             hosted.log.add("done", told, turn.number, is_reserved_for=True)
-
-    async def _store(self, hosted: HostedSession, turn: StoredTurn) -> None:
-        conversation = hosted.conversation
-        if self._hosted.get(hosted.id, hosted) is not hosted:
-            _log.error("A turn of session %s is not stored, because the session has moved since.", hosted.id)
-            return
-        # A long conversation takes a while to write down; the others must not wait for it.
-        long = len(conversation.messages) > _LONG
-        document = await asyncio.to_thread(conversation.to_dict) if long else conversation.to_dict()
-        try:
-            await self.conversations.finish(hosted.id, turn, document, owner=self.runtime.owner)
-        except HandrailError as error:
-            _log.error("A turn could not be stored: %s", error)
-            if isinstance(error, StoreUnavailable):
-                self._unstored[hosted.id, turn.message_id] = hosted, turn
-
-    async def _store_again(self) -> None:
-        """Ends of turns that could not be stored; they are tried again until they are."""
-        for name, (hosted, turn) in list(self._unstored.items()):
-            del self._unstored[name]
-            if turn.state != "running":  # else it was begun again since, and ends anew
-                await self._store(hosted, turn)
 
     # Tools that change while conversations are open
 
@@ -592,7 +593,12 @@ class SessionRegistry:
     def _begin_late(self, hosted: HostedSession, event: LateEnvelope) -> None:
         if self.draining and not event.data.get("known"):
             return  # it is delivered again by the process that has the session next
-        task = asyncio.get_running_loop().create_task(self._tell_late(hosted, event))
+        self._spawn_late(hosted, self._tell_late(hosted, event))
+
+    @staticmethod
+    def _spawn_late(hosted: HostedSession, work: Coroutine[Any, Any, Any]) -> None:
+        """Beside the turns, and part of the session: who stops the server waits for it."""
+        task = asyncio.get_running_loop().create_task(work)
         hosted.late.add(task)
         task.add_done_callback(hosted.late.discard)
 
@@ -627,17 +633,20 @@ class SessionRegistry:
             return
         hosted.telling = run
         try:
+            await self._tell_and_keep(hosted, run, event)
+        finally:
+            hosted.telling = None
+
+    async def _tell_and_keep(self, hosted: HostedSession, run: TurnRun, event: LateEnvelope) -> None:
+        try:
             await self._speak(hosted, run, self._agent.late(hosted.session, hosted.conversation, event))
         except Exception:  # noqa: BLE001  # nobody waits for it who could hear of it
             _log.exception("A late result could not be delivered")
-        finally:
-            hosted.telling = None
         run.gather()
-        if not run.turn.answer and run.done is None:
-            return  # the model had heard of it before
-        run.turn.state = "done"
-        hosted.keep(run.turn)
-        await self._finish_late(hosted, run)
+        if run.turn.answer or run.done is not None:  # else the model had heard of it before
+            run.turn.state = "done"
+            hosted.keep(run.turn)
+            await self._finish_late(hosted, run)
 
     async def _settle_card(self, hosted: HostedSession, turn: StoredTurn, event: LateEnvelope) -> None:
         """A call that outlived its cancelled turn has ended: its card there gets the outcome, and is stored anew."""
@@ -647,13 +656,23 @@ class SessionRegistry:
         except Exception:  # noqa: BLE001  # nobody waits for it who could hear of it
             _log.exception("The outcome of a call could not be delivered")
         turn.last_event = hosted.log.last
-        await self._store(hosted, turn)
+        await self._store_end(hosted, turn)
+
+    async def _store_end(self, hosted: HostedSession, turn: StoredTurn) -> bool:
+        """Store the end of a turn before anybody hears of it. False if another process has the session: it answers the turn anew,
+        and nobody is to hear of two ends."""
+        try:
+            await self.ends.store(hosted, turn)
+        except Moved:
+            return False
+        return True
 
     async def _finish_late(self, hosted: HostedSession, run: TurnRun) -> None:
         done = run.done or {"text": run.turn.answer.get("text", ""), "citations": []}
         run.note("done", done)
         async with hosted.log.next_is_ours() as run.turn.last_event:
-            await self._store(hosted, run.turn)
+            if not await self._store_end(hosted, run.turn):
+                return  # whoever has the session now tells it
             told = {**done, "late": True, "messageId": run.turn.message_id}
             hosted.log.add("done", told, run.turn.number, is_reserved_for=True)
 
@@ -666,9 +685,7 @@ class SessionRegistry:
 
     def is_over(self, hosted: HostedSession) -> None:
         """`set_live` for its end, where nobody can wait for it."""
-        task = asyncio.get_running_loop().create_task(self._free(hosted.id))
-        hosted.late.add(task)
-        task.add_done_callback(hosted.late.discard)
+        self._spawn_late(hosted, self._free(hosted.id))
 
     async def _free(self, session_id: str) -> None:
         try:
@@ -686,7 +703,6 @@ class SessionRegistry:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
-                await self._store_again()
                 unfreed, self._unfreed = self._unfreed, set()
                 for session_id in unfreed:
                     hosted = self._hosted.get(session_id)

@@ -198,7 +198,7 @@ class Admission:
             self._check_room(key)
         except SessionRefused as refused:
             raise _refused(refused) from None
-        transcript = StoredTranscript(hosted, self._sessions.conversations, self._sessions.runtime.owner)
+        transcript = StoredTranscript(hosted, self._sessions.ends)
         release = self._keys.using(key, lambda: self._revoked(host))
         host = ConversationHost(
             hosted, key, transcript, self.options, self._metrics, lambda: self._hung_up(hosted, host, release)

@@ -14,16 +14,16 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from handrail.agents.voice.host_port import Ending, Sound, SpokenConversation
-from handrail.contract.conversations import ConversationStore, StoredTurn, TurnState
+from handrail.contract.conversations import Moved, StoredTurn, TurnState
 from handrail.contract.errors import HandrailError
 from handrail.contract.events import SessionEvent
 from handrail.schema.strict_json import trimmed
 from handrail.server.host.hosted_session import LATE, MAX_BYTES, MAX_EVENTS, SPAN, HostedSession, TurnRun
 from handrail.server.host.refusals import busy, ended, message_reused, restarting
+from handrail.server.host.turn_ends import TurnEnds
 from handrail.server.key_ring import Key
 from handrail.server.voice.client_socket import ClientSocket
 from handrail.server.voice.close_codes import ENDED, FAULT, NO_PROVIDER, RESTART, SESSION_ENDED, TAKEN_OVER, CloseCode
@@ -34,7 +34,8 @@ from handrail.server.wire import to_json
 _log = logging.getLogger("handrail.server.voice")
 _START_SECONDS = 20.0
 _SETTLE_SECONDS = 10.0
-_LONG = 60
+_STORE_SECONDS = 10.0
+"""So long a conversation that is over is waited for until it is stored."""
 _MAX_WORDS = 16_000
 _CARDS = ("tool_started", "tool_finished", "tool_refused")
 _WRITTEN_DOWN = frozenset({*_CARDS, "turn", "transcript", "turn_done"})
@@ -334,10 +335,9 @@ class ConversationHost:
 class StoredTranscript:
     """The turns of one conversation, as people see them."""
 
-    def __init__(self, hosted: HostedSession, conversations: ConversationStore, owner: str) -> None:
+    def __init__(self, hosted: HostedSession, ends: TurnEnds) -> None:
         self._hosted_session = hosted
-        self._conversations = conversations
-        self._owner = owner
+        self._ends = ends
         self._run: TurnRun | None = None
         self._typed: dict[str, TurnRun] = {}
         """Runs of words that came in the text protocol, by the client's message id."""
@@ -345,7 +345,7 @@ class StoredTranscript:
         """What the user said last, and of which input: it may be known before the turn has begun."""
         self._storing: set[asyncio.Task[None]] = set()
         # What the model knows is stored when a call is about to change something.
-        hosted.conversation.keep = partial(self._write, None)
+        hosted.conversation.keep = self._keep
 
     @property
     def is_answering(self) -> bool:
@@ -411,7 +411,7 @@ class StoredTranscript:
         else:
             self._store(None)
         if self._storing:
-            await asyncio.wait(self._storing)
+            await asyncio.wait(self._storing, timeout=_STORE_SECONDS)
 
     # Inside
 
@@ -493,15 +493,20 @@ class StoredTranscript:
         self._store(turn)
 
     def _store(self, turn: StoredTurn | None) -> None:
-        task = asyncio.get_running_loop().create_task(self._write(turn))
+        task = asyncio.get_running_loop().create_task(self._store_at_last(turn))
         self._storing.add(task)
         task.add_done_callback(self._storing.discard)
 
-    async def _write(self, turn: StoredTurn | None) -> None:
-        conversation = self._hosted_session.conversation
+    async def _store_at_last(self, turn: StoredTurn | None) -> None:
+        """However long the store is away: what was said is not said again."""
         try:
-            long = len(conversation.messages) > _LONG
-            document = await asyncio.to_thread(conversation.to_dict) if long else conversation.to_dict()
-            await self._conversations.finish(self._hosted_session.id, turn, document, owner=self._owner)
-        except HandrailError as error:
+            await self._ends.store(self._hosted_session, turn)
+        except Moved as error:
             _log.error("A turn could not be stored: %s", error)
+
+    async def _keep(self) -> None:
+        """Once: the call that asks for it does not wait for a store that is away."""
+        try:
+            await self._ends.store_once(self._hosted_session, None)
+        except HandrailError as error:
+            _log.error("A conversation could not be stored: %s", error)

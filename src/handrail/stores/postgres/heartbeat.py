@@ -25,8 +25,12 @@ from handrail.stores.statements.transaction import Life
 
 _log = logging.getLogger("handrail.stores")
 _BEAT_SECONDS = 2.0
+_AGAIN_SECONDS = 0.5
+"""After a beat that failed: an owner that was cut off for a moment shows that it lives before others take it for dead."""
 _FRESH_MS = 10_000
 """A heartbeat that is younger shows that its owner lives. One that has lost its lock must have beaten within half of it."""
+_FROZEN_SECONDS = 10.0
+"""Whose own last beat is older did nothing for a while, and has not seen what others did meanwhile."""
 _LOCK = """locktype = 'advisory' AND granted AND objsubid = 1
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND (classid::bigint << 32) | objid::bigint = ?"""
@@ -68,6 +72,8 @@ class Heartbeat:
         self.refusal = ""
         """Why nothing may be written any more, as a sentence: what no later beat mends, such as tables of a newer release."""
         self._failed_at = float("-inf")
+        self._beaten_at = float("-inf")
+        """When the last beat that the server took was begun."""
         self._guard = threading.Lock()
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="handrail-store-heartbeat", daemon=True)
@@ -92,8 +98,16 @@ class Heartbeat:
         return owner in self._owners
 
     def failed_lately(self) -> bool:
-        """Then nobody knows who else could beat: after a server was away, all heartbeats are old and all locks free."""
-        return time.monotonic() - self._failed_at < _FRESH_MS / 1_000
+        """Then nobody knows who else could beat: after a server was away, all heartbeats are old and all locks free; and after
+        this process was frozen, others may have been frozen with it."""
+        return self._was_frozen() or time.monotonic() - self._failed_at < _FRESH_MS / 1_000
+
+    def is_heard(self) -> bool:
+        """Whether nobody can have taken these owners for dead. Asks nobody."""
+        return not self._owners or time.monotonic() - self._beaten_at < _FRESH_MS / 2_000
+
+    def _was_frozen(self) -> bool:
+        return bool(self._owners) and time.monotonic() - self._beaten_at > _FROZEN_SECONDS
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -112,7 +126,10 @@ class Heartbeat:
                     raise UsageError(
                         f'The owner "{owner}" is registered already; each runtime needs a name of its own.'
                     )
+                began = time.monotonic()
                 self._write([owner])
+                if not self._owners:
+                    self._beaten_at = began
                 # What crashed owners left, long after their leases.
                 self._database.get().execute(f"DELETE FROM heartbeat WHERE seen_at < {NOW} - 86400000")
             except psycopg.Error:
@@ -130,14 +147,21 @@ class Heartbeat:
                 db.execute("SELECT pg_advisory_unlock(?)", (_number(owner),))
 
     def _beat(self) -> None:
-        while not self._ends.wait(_BEAT_SECONDS):
+        seconds = _BEAT_SECONDS
+        while not self._ends.wait(seconds):
+            seconds = min(_AGAIN_SECONDS, _BEAT_SECONDS)
             with self._guard:
                 try:
                     self._clock.read(self._database.get())
                     for owner in self._owners:
                         self._take(owner)
+                    if self._was_frozen():
+                        self._failed_at = time.monotonic()
+                    began = time.monotonic()
                     self._write(list(self._owners))
+                    self._beaten_at = began
                     self.refusal = ""
+                    seconds = _BEAT_SECONDS
                 except UsageError as error:
                     self._failed_at = time.monotonic()
                     if str(error) != self.refusal:

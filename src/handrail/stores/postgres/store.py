@@ -120,6 +120,9 @@ class PostgresStore(ThreadedStore):
         finally:
             await asyncio.to_thread(heartbeat.remove, owner)
 
+    def is_heard(self) -> bool:
+        return self._heartbeat is not None and self._heartbeat.is_heard()
+
     # On the threads
     def _commit(self, database: ReconnectingDatabase, batch: Sequence[Job]) -> None:
         # Those that have no answer yet: what is answered is committed, and never carried out again.

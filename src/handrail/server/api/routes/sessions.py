@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from time import monotonic
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
@@ -10,10 +12,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from handrail.contract.definition import Mode
-from handrail.contract.store import HoldState, LedgerState
+from handrail.contract.store import HoldState, LedgerState, StoreUnavailable
 from handrail.runtime.confirmation import request_of
 from handrail.runtime.session import Session
 from handrail.server.api.http import (
+    ApiContext,
     ApiRequest,
     EventStream,
     HttpProblem,
@@ -26,7 +29,7 @@ from handrail.server.api.http import (
     text_of,
 )
 from handrail.server.api.visible_tools import tools_in
-from handrail.server.host.hosted_session import TurnRun, events_of
+from handrail.server.host.hosted_session import HostedSession, TurnRun, events_of
 from handrail.server.host.refusals import message_reused
 from handrail.server.host.remote_sessions import follow
 from handrail.server.host.session_openers import seal, unseal
@@ -37,6 +40,8 @@ from handrail.standard_runtime import Runtime
 MAX_TEXT = 32_000
 _MAX_USER = 256
 _MAX_LISTED = 100
+_CERTAIN_SECONDS = 5.0
+"""A look at a session that took longer is taken again: its process was frozen, and others may have continued since."""
 
 
 async def open_session(request: ApiRequest) -> Response:
@@ -79,31 +84,38 @@ async def list_sessions(request: ApiRequest) -> Response:
 
 
 async def show_session(request: ApiRequest) -> Response:
-    hosted = await hosted_session_of(request, looks=True)
+    for _ in range(2):  # a process that was frozen meanwhile looks again whose the session is
+        began = monotonic()
+        hosted = await hosted_session_of(request, looks=True)
+        shown = await _shown(request, hosted)
+        if began <= hosted.asked_at and monotonic() - began < _CERTAIN_SECONDS:
+            return answer(shown)
+    raise StoreUnavailable("What is in memory may be old, and the store cannot be asked who has the session.")
+
+
+async def _shown(request: ApiRequest, hosted: HostedSession) -> dict[str, Any]:
     session = hosted.session
     sessions = request.context.sessions
     # At one moment, before the requests are read: the stream tells what happens meanwhile.
     messages, last_event = hosted.messages(detailed=request.key.is_operator), hosted.last_event
-    return answer(
-        {
-            "sessionId": session.id,
-            "mode": session.mode,
-            "user": session.user,
-            "active": session.is_active,
-            "voice": hosted.voice is not None or (hosted.is_live and session.mode == "voice"),
-            "turn": session.turn.number if session.turn is not None else 0,
-            "answering": hosted.answering,
-            "registryVersion": session.snapshot.version,
-            "tools": [tool.tool_id for tool in tools_in(session)],
-            "budget": hosted.budget(),
-            "messages": messages,
-            "confirmations": await open_confirmations(
-                sessions.runtime, session, tokens=request.query_params.get("tokens") == "true"
-            ),
-            "approved": await approved_confirmations(sessions.runtime, hosted.id),
-            "lastEventId": last_event,
-        }
-    )
+    return {
+        "sessionId": session.id,
+        "mode": session.mode,
+        "user": session.user,
+        "active": session.is_active,
+        "voice": hosted.voice is not None or (hosted.is_live and session.mode == "voice"),
+        "turn": session.turn.number if session.turn is not None else 0,
+        "answering": hosted.answering,
+        "registryVersion": session.snapshot.version,
+        "tools": [tool.tool_id for tool in tools_in(session)],
+        "budget": hosted.budget(),
+        "messages": messages,
+        "confirmations": await open_confirmations(
+            sessions.runtime, session, tokens=request.query_params.get("tokens") == "true"
+        ),
+        "approved": await approved_confirmations(sessions.runtime, hosted.id),
+        "lastEventId": last_event,
+    }
 
 
 async def open_confirmations(runtime: Runtime, session: Session, *, tokens: bool) -> list[dict[str, Any]]:
@@ -152,7 +164,7 @@ async def post_message(request: ApiRequest) -> Response | ASGIApp:
     if not run.fresh:
         return EventStream(_replayed_events(run, detailed=key.is_operator), place=place)
     reader = hosted.log.reader(run.which, detailed=key.is_operator)
-    told = frames(reader, context.options, until_turn=run.turn.number)
+    told = frames(reader, context.options, _is_here(context, hosted), until_turn=run.turn.number)
     return EventStream(told, place=place, on_end=(reader.close,))
 
 
@@ -207,7 +219,11 @@ async def listen(request: ApiRequest) -> ASGIApp:
             follow(context.sessions, hosted, begin, requests, detailed=request.key.is_operator), place=place
         )
     reader = hosted.log.reader(after, detailed=request.key.is_operator)
-    return EventStream(frames(reader, context.options), place=place, on_end=(reader.close,))
+    return EventStream(frames(reader, context.options, _is_here(context, hosted)), place=place, on_end=(reader.close,))
+
+
+def _is_here(context: ApiContext, hosted: HostedSession) -> Callable[[], Awaitable[bool]]:
+    return partial(context.sessions.is_still_here, hosted)
 
 
 async def cancel(request: ApiRequest) -> Response:
