@@ -25,7 +25,7 @@ from typing import Any
 
 import httpx2 as httpx
 from tests.crash.run import room
-from tests.crash.two_servers import PATIENCE, Client, Figures, TwoServers, Wanted
+from tests.crash.two_servers import Client, Figures, TwoServers, Wanted
 from tests.loopback_proxy import RoundRobinProxy
 from tests.postgres_server import postgres_server
 from tests.server.kit import OTHER, USER, Listening, StreamedEvent, bearer
@@ -120,7 +120,7 @@ class RollingRestarts(TwoServers):
         return self.figures
 
     def _new_http(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(timeout=PATIENCE, limits=httpx.Limits(max_connections=None))
+        return httpx.AsyncClient(timeout=self.patience, limits=httpx.Limits(max_connections=None))
 
     # The disorder
 
@@ -166,7 +166,7 @@ class RollingRestarts(TwoServers):
             page.said.append(message)
             began = time.monotonic()
             with suppress(TimeoutError):  # what is missing then is lost, as the verdict says
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(self.patience):
                     while not message.answered:
                         await self._send(page, message)
                     message.seconds = time.monotonic() - began
@@ -297,7 +297,7 @@ class RollingRestarts(TwoServers):
     async def _finish(self) -> None:
         """Nobody is stopped any more: the streams may tell what is still to be told."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self.patience):
                 for page in self.clients:
                     while any(message.id not in page.heard for message in page.said if message.answered):
                         page.told.clear()

@@ -2,13 +2,17 @@
 
 The controls are the same server with one guard taken away: without the ledger a call that comes again runs again, with
 `steals` whoever is asked takes the session, whoever has it, and without `recovers` the audit lines of the killed are lost.
+Without `looks` what is in memory is shown, whoever has the session, and without `waits` an end is reported that is not stored.
 """
 
 import asyncio
 import logging
+import time
 import traceback
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +23,15 @@ from tests.server.model import PlayModel
 
 from handrail import Registry, Runtime
 from handrail.agents import Conversation, TextAgent
+from handrail.contract.conversations import StoredTurn
+from handrail.contract.errors import HandrailError
 from handrail.events import SessionEvent
 from handrail.runtime.audit_recovery import AuditRecovery
 from handrail.runtime.session import Session
 from handrail.server.assembly import assemble
+from handrail.server.host.hosted_session import HostedSession
 from handrail.server.host.session_registry import SessionRegistry
+from handrail.server.host.turn_ends import TurnEnds
 from handrail.server.key_ring import KeyRing
 from handrail.server.options import Options
 from handrail.server.uvicorn_server import bound, make_server
@@ -43,6 +51,12 @@ class Post:
     database: str | None = None
     """The URL of a PostgreSQL database; None: a file in the folder."""
     shutdown_seconds: int = 2
+    heartbeat_seconds: int = 15
+    """How often a stream says that it lives."""
+    looks: bool = True
+    """Looks whether a session is still its own before it shows what it has in memory."""
+    waits: bool = True
+    """Waits until the end of a turn is stored before it tells it."""
 
 
 def serve(post: Post) -> None:
@@ -68,6 +82,7 @@ async def _serve(post: Post, journal: Journal) -> None:
         Options(),
         port=post.port,
         shutdown_seconds=post.shutdown_seconds,
+        heartbeat_seconds=post.heartbeat_seconds,
         requests_per_minute=1_000_000,
         max_streams=5_000,
         max_connections=6_000,
@@ -82,6 +97,10 @@ async def _serve(post: Post, journal: Journal) -> None:
     )
     if post.steals:
         made.sessions._take = _steal.__get__(made.sessions)  # type: ignore[method-assign]
+    if not post.looks:
+        made.sessions._is_ours = _believe  # type: ignore[method-assign]
+    if not post.waits:
+        made.sessions.ends.store = partial(_store_once, made.sessions.ends)  # type: ignore[method-assign]
     ready = lambda: journal.write("ready", worker=post.number)  # noqa: E731
     await make_server(made.app, options, made.sessions.drain, ready).serve(sockets=[bound(options)])
 
@@ -94,6 +113,18 @@ async def _steal(sessions: SessionRegistry, session_id: str, *, though_idle: boo
             session_id, owner=sessions.runtime.owner, former=standing.owner, though_busy=True
         )
     return True
+
+
+async def _believe(hosted: HostedSession) -> bool:
+    """The control: what is in memory is taken for what is so."""
+    hosted.asked_at = time.monotonic()
+    return True
+
+
+async def _store_once(ends: TurnEnds, hosted: HostedSession, turn: StoredTurn | None) -> None:
+    """The control: an end that could not be stored is reported all the same."""
+    with suppress(HandrailError):
+        await ends.store_once(hosted, turn)
 
 
 async def _recover_nothing(recovery: AuditRecovery) -> None:

@@ -20,7 +20,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -137,14 +137,18 @@ class TwoServers:
         self.live: list[BaseProcess | None] = [None, None]
         self.numbers = 0
         self.urls = [f"http://127.0.0.1:{port}" for port in self.ports]
+        self.patience = PATIENCE
         self._spawn = warm_processes()
+        self._options: dict[str, Any] = {}
+        """What else its post says to every server."""
 
     async def run(self) -> Figures:
         started = time.monotonic()
         build_effects(self.folder)
         self.journal = Journal(self.folder / "journal.jsonl")
         try:
-            await asyncio.gather(self._start(0), self._start(1))  # both at once, on files that are not there yet
+            # All at once, on files that are not there yet.
+            await asyncio.gather(*(self._start(place) for place in range(len(self.ports))))
             async with self._new_http() as self.http:
                 await self._disturb(started + self.seconds)
                 await self._finish()
@@ -159,7 +163,7 @@ class TwoServers:
         return self._judge(shown)
 
     def _new_http(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(timeout=PATIENCE)
+        return httpx.AsyncClient(timeout=self.patience)
 
     # The disorder
 
@@ -197,15 +201,19 @@ class TwoServers:
     async def _start(self, place: int) -> None:
         self.numbers += 1
         guards = {"ledger": self.ledger, "steals": self.steals, "recovers": self.recovers}
-        post = Post(self.numbers, self.folder, self.ports[place], database=self.database, **guards)
-        process = self._spawn.Process(target=serve, args=(post,), name=str(post.number))
+        post = Post(self.numbers, self.folder, self.ports[place], database=self._database_of(place), **guards)
+        process = self._spawn.Process(target=serve, args=(replace(post, **self._options),), name=str(post.number))
         process.start()
         self.live[place] = process
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(self.patience):
             while not await self._listens(place):
                 if process.exitcode is not None:
                     raise AssertionError(f"a server did not start: {self._lines('failed')[-1:]}")
                 await asyncio.sleep(0.02)
+
+    def _database_of(self, place: int) -> str | None:
+        """The URL by which this server reaches the database."""
+        return self.database
 
     async def _listens(self, place: int) -> bool:
         try:
@@ -293,7 +301,9 @@ class TwoServers:
         """For half a second, or until nothing came for so long."""
         ends = time.monotonic() + 0.5
         headers = {**client.headers, "Last-Event-ID": "0"}
-        async with self.http.stream("GET", url, headers=headers, timeout=httpx.Timeout(PATIENCE, read=0.5)) as stream:
+        async with self.http.stream(
+            "GET", url, headers=headers, timeout=httpx.Timeout(self.patience, read=0.5)
+        ) as stream:
             async for _ in stream.aiter_bytes():
                 if time.monotonic() > ends:
                     return
@@ -309,14 +319,14 @@ class TwoServers:
     async def _finish(self) -> None:
         """Nobody is killed any more: what is open is sent again until it is answered."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self.patience):
                 for client in self.clients:
                     for wanted in client.said:
                         while not wanted.answered:
                             await self._send(client, wanted)
 
     async def _show(self, client: Client) -> list[dict[str, Any]]:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(self.patience):
             while True:
                 shown = await self._ask("GET", f"/api/sessions/{client.id}", headers=client.headers)
                 if shown is not None and shown.status_code == 200:
@@ -410,6 +420,9 @@ class TwoServers:
                 self.figures.stolen.append(f"{line['message']} by server {line['worker']} from {sorted(others)}")
             at[place].add(line["worker"])
 
+    def _is_audited(self, lines: list[dict[str, Any]], starts: int) -> bool:
+        return 1 <= len(lines) <= starts
+
     async def _find_unaudited(self) -> None:
         """Whoever starts next writes the lines that the killed left out."""
         audit = self.folder / "audit"
@@ -431,7 +444,7 @@ class TwoServers:
         starts = Counter(line["key"] for line in self._lines("start"))
         for row in rows:
             # An idempotent call that was killed before its outcome was stored runs again: each execution may have a line.
-            if not 1 <= len(lines[row.key]) <= starts[row.key]:
+            if not self._is_audited(lines[row.key], starts[row.key]):
                 found = [(line["ok"], line["errorType"], line.get("recovered", False)) for line in lines[row.key]]
                 self.figures.unaudited.append(
                     f"{row.tool} {row.args}, started {starts[row.key]} times, has the lines {found}"
