@@ -10,7 +10,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 import pytest
-from tests.runtime.kit import PAID, asked, confirmed, kind, next_event, writing
+from tests.runtime.kit import PAID, PATIENT, asked, confirmed, kind, next_event, until, writing
 
 from handrail.contract.store import HoldState
 from handrail.stores import SqliteStore
@@ -124,18 +124,36 @@ async def test_without_ids_and_at_once_the_same_key_is_one_request(make_tools):
         assert len(await world.store.holds(session.id, [HoldState.PENDING])) == 1
 
 
+@pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("same_process", [True, False])
-async def test_after_a_reconnect_other_words_meet_the_request_that_the_model_has_forgotten(make_tools, same_process):
+async def test_after_a_reconnect_other_words_meet_the_request_that_the_model_has_forgotten(
+    make_tools, same_process, times
+):
     async with make_tools(TOOLS) as world:
         session = await world.session()
         seven, token = await held(session, "7", "c1")
         session = await again(session, None if same_process else world.runtime())
-        assert requested(await book(session, "8", "c2"))["id"] == seven
-        assert requested(await book(session, "8", "c2"))["id"] == seven, "also when it is delivered again"
+        for _ in range(times):
+            assert requested(await book(session, "8", "c2"))["id"] == seven, "also when it is delivered again"
         assert requested(await book(session, "8", "c3"))["id"] != seven, "asked for a second time, it is another one"
         assert (await session.core.approve(seven, token=token)).ok
         told = await book(session, "8", "c2")
         assert (told.ok, told.meta["replayed"]) == (True, True)
+        assert booked(world) == ["7"]
+
+
+async def test_after_a_reconnect_other_words_for_what_runs_are_told_so_and_may_be_said_again(make_tools):
+    async with make_tools({"book": (confirmed(**KEYED), PATIENT)}) as world:
+        session = await world.session(runtime=world.runtime(policy={"text": {"wait_seconds": 0.05}}))
+        seven, token = await held(session, "7", "c1")
+        approval = asyncio.create_task(session.core.approve(seven, token=token))
+        await until(lambda: world.starts)
+        session = await again(session)
+        for call_id in ("c2", "c3"):
+            assert kind(await book(session, "8", call_id)) == "IN_PROGRESS"
+        world.go()
+        assert (await approval).ok
+        assert (await book(session, "8", "c4")).meta["replayed"]
         assert booked(world) == ["7"]
 
 
