@@ -76,6 +76,20 @@ async def test_a_claim_that_came_too_late_leaves_nothing_behind(world, gate, cal
         assert world.starts == 1
 
 
+async def test_a_call_whose_connection_is_replaced_before_its_claim_is_made_starts_nothing(world, gate):
+    async with world:
+        session = await resumed(await world.session(runtime=world.runtime(policy=IMPATIENT)))
+        reached = held_up(world, "unknown_like", gate, away=False)
+        first = asyncio.create_task(session.call("note", {"q": "a"}, call_id="c1"))
+        await reached.wait()
+        session = await resumed(session)
+        gate.set()
+        assert kind(await first) == "CONFLICT", "its connection was replaced"
+        assert world.starts == 0
+        assert (await session.call("note", {"q": "a"}, call_id="c1")).ok
+        assert world.starts == 1
+
+
 @pytest.mark.parametrize("call_id", ["c1", "c2"])
 async def test_a_call_that_waits_for_such_a_claim_goes_on_when_it_fails(world, gate, call_id):
     async with world:

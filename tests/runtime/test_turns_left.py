@@ -276,3 +276,28 @@ async def test_what_a_person_declines_after_its_turn_was_left_is_not_asked_again
         assert session.turn.number == 1
         await session.begin_turn("m21")
         assert kind(await session.call("transfer", {"q": "a"}, call_id="4")) == "CONFIRMATION_REQUIRED"
+
+
+async def test_a_write_that_is_claimed_after_its_turn_was_left_counts_in_that_and_not_in_the_next(make_tools):
+    async with make_tools(TOOLS | {"pay": (writing(), PAID)}) as world:
+        session = await resumed(await world.session(), world.runtime())
+        unknown_like, asked_for, may_answer = world.store.unknown_like, asyncio.Event(), asyncio.Event()
+
+        async def later(*place):
+            asked_for.set()
+            await may_answer.wait()
+            return await unknown_like(*place)
+
+        world.store.unknown_like = later
+        paying = asyncio.create_task(session.call("pay", {"q": "a"}, call_id="1"))
+        await asked_for.wait()
+        await session.begin_turn("m2")
+        for word in "abc":
+            await session.call("look", {"q": word})
+        await session.core.housekeeper.write_behind()
+        may_answer.set()
+        assert (await paying).ok
+        session = await resumed(session, world.runtime())
+        assert (session.turn.number, session.turn.total_used) == (2, 3)
+        await session.begin_turn("m1")
+        assert (session.turn.number, session.turn.total_used) == (1, 1)
