@@ -10,7 +10,7 @@ from tests.runtime.test_host_gates import Says
 from tests.stores.values import StillClock
 
 from handrail import AskPerson, Refuse
-from handrail.contract.store import Finish, HoldState, LedgerState
+from handrail.contract.store import Finish, HoldState, LedgerState, StoreUnavailable
 from handrail.stores import MemoryStore
 from handrail.testing import CrashAt, Crashed, settle
 
@@ -174,3 +174,31 @@ async def test_an_outcome_that_became_known_answers_the_yes(make_tools):
         outcome = await session.core.approve(hold_id, token=token)
         assert (outcome.ok, outcome.data, world.starts) == (True, {"late": 1}, 0)
         assert (await session.core.approve(hold_id, token=token)).data == {"late": 1}
+
+
+async def test_a_yes_finds_the_call_on_its_way_in_its_own_process_and_carries_it_out_when_that_fails(make_tools):
+    """The claim of the first connection is on its way. The next one is elsewhere, where a person is asked, and dies there."""
+    async with make_tools(TOOLS) as world:
+        runtime = world.runtime(policy={**QUICK, "approver_wait_seconds": 0.05})
+        first = await world.session(runtime=runtime, user="ana")
+        claim, reached, may_fail = world.store.claim, asyncio.Event(), asyncio.Event()
+
+        async def away(one):
+            if one.hold_id is not None:
+                return await claim(one)
+            reached.set()
+            await may_fail.wait()
+            raise StoreUnavailable("The store is away.")
+
+        world.store.claim = away
+        paying = asyncio.create_task(first.call("pay", {"q": "a"}, **CALL))
+        await reached.wait()
+        session, hold_id, token = await held(world, first)
+        session.core._housekeeper.cancel()
+        saying_yes = asyncio.create_task(runtime.approve(hold_id, token=token))
+        await asyncio.wait((saying_yes,), timeout=0.5)
+        assert not saying_yes.done(), "the call may yet be claimed"
+        may_fail.set()
+        assert kind(await paying) == "STORE_UNAVAILABLE"
+        assert (await saying_yes).ok
+        assert world.starts == 1

@@ -190,7 +190,8 @@ async def test_a_late_end_that_cannot_be_stored_is_stored_when_the_store_is_back
         world.store.down = 0
         await core.claims.store_unstored()
         assert await states(world) == [LedgerState.SUCCEEDED]
-        assert (await session.call("pay", {"q": "a"}, call_id="c1")).data == {"done": "a"}
+        answer = await session.call("pay", {"q": "a"}, call_id="c1")
+        assert (answer.data, answer.meta["duration"]) == ({"done": "a"}, 0), "nobody has waited for it"
         assert world.starts == 1
 
 
@@ -293,6 +294,35 @@ async def test_a_caller_who_leaves_before_the_claim_is_answered_starts_nothing(m
         assert kind(await task) == "CANCELLED"
         assert await states(world) == [LedgerState.CANCELLED]
         assert world.starts == 0
+
+
+@pytest.mark.parametrize("where", ["store", "handler"])
+async def test_a_call_that_breaks_after_its_caller_left_delivers_nothing(make_tools, where):
+    ends = 'raise SystemExit("The process ends.")'
+    async with make_tools({"pay": (writing(), PATIENT.replace("return", f"{ends}\n    return"))}) as world:
+        failed = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: failed.append(what))
+        session = await world.session()
+        asked, broken = asyncio.Event(), asyncio.Event()
+
+        async def breaks(claim):
+            asked.set()
+            await broken.wait()
+            raise RuntimeError("The store has a fault.")
+
+        if where == "store":
+            world.store.claim = breaks
+        call = asyncio.create_task(session.call("pay", {"q": "a"}, call_id="c1"))
+        await (asked.wait() if where == "store" else until(lambda: world.starts))
+        (task,) = session.core.claims.tasks
+        call.cancel()
+        await settle()
+        broken.set()
+        world.go()
+        await asyncio.wait((task,))
+        await settle()
+        assert failed == []
+        assert session.events_queue.waiting() == ()
 
 
 async def test_the_end_of_a_call_whose_caller_left_is_delivered_later(make_tools):
