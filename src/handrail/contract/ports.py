@@ -113,6 +113,19 @@ class DurableAudit(Protocol):
         """`AuditPort.emit` of an event in which a user's words are sealed, the fields in `private` too."""
         ...
 
+    def emit_later(
+        self,
+        event: str,
+        fields: Callable[[], dict[str, Any]],
+        subject: AuditSubject | None,
+        *,
+        private: Collection[str] = (),
+        size: int = 0,
+    ) -> None:
+        """An event whose fields are asked for when its line is written, on another thread; so they are made of what does not
+        change. A subject's words are sealed as by `emit_for`. `size`: about how long the fields are."""
+        ...
+
     def audited(self, keys: Collection[str], since: float) -> set[str]:
         """Those of the ledger keys whose execution has a line, in whatever was written since then."""
         ...
@@ -128,6 +141,11 @@ class DurableAudit(Protocol):
 
 class MetricsPort(Protocol):
     def record(self, tool_id: str, duration_ms: float, ok: bool, error_type: str | None, size_chars: int) -> None: ...
+    @property
+    def refused(self) -> Callable[[tuple[str, float, str]], object]:
+        """A call of this tool was refused after these milliseconds, as this error."""
+        ...
+
     def held(self, tool_id: str) -> None:
         """A call waits for a person. It is one call, however it continues."""
         ...

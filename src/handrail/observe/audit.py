@@ -51,6 +51,20 @@ class _Unsealed(NamedTuple):
     subject: AuditSubject
 
 
+class _Later(NamedTuple):
+    """An event whose fields are put together when it is written."""
+
+    event: str
+    time: float
+    fields: Callable[[], dict[str, Any]]
+    subject: AuditSubject | None
+    private: Collection[str]
+    size: int
+
+
+_Noted = Entry | CallRecord | _Unsealed | _Later
+
+
 class _Ring:
     """Keeps the newest entries in memory. They are parsed by whoever reads them: most are never read."""
 
@@ -126,7 +140,7 @@ class AuditLog:
         self._limit = max_pending
         self._mask = compile_redactor(None, redact)
         # Appending to a deque and taking from it are atomic, so that any thread may emit without a lock.
-        self._pending: deque[Entry | CallRecord | _Unsealed] = deque()
+        self._pending: deque[_Noted] = deque()
         self.note: Callable[[CallRecord], None] = self._pending.append
         """What every call does, so it is nothing but an append. `flush` sees to it that not too many wait."""
         self._dropped = 0
@@ -173,17 +187,35 @@ class AuditLog:
         else:
             self._pending.append(_Unsealed(event, self.clock(), own, private, subject))
 
+    def emit_later(
+        self,
+        event: str,
+        fields: Callable[[], dict[str, Any]],
+        subject: AuditSubject | None,
+        *,
+        private: Collection[str] = (),
+        size: int = 0,
+    ) -> None:
+        """As `emit`, or as `emit_for` a subject, of what `fields` gives when the line is written. `fields` runs on another
+        thread, and looks at nothing that changes. `size`: about how long they are, in bytes."""
+        if len(self._pending) >= self._limit:
+            self._drop()
+            return
+        self._pending.append(_Later(event, self.clock(), fields, subject, private, size))
+
     def _seal_words(self, subject: AuditSubject, fields: dict[str, Any], private: Collection[str] = ()) -> None:
         words = take_words(fields, private)
         if words and subject.secret:
             fields[SEALED] = seal_text(subject, self._body(words)).decode()
 
-    def _entry(self, noted: Entry | CallRecord | _Unsealed) -> Entry:
+    def _entry(self, noted: _Noted) -> Entry:
         """What is written. Words are sealed, and the fields of a call's line put in their order, only now: the call itself
         waits for neither."""
         if isinstance(noted, _Unsealed):
             self._seal_words(noted.subject, noted.fields, noted.private)
             return noted.event, noted.time, self._body(noted.fields)[1:]
+        if isinstance(noted, _Later):
+            return noted.event, noted.time, self._later_body(noted)[1:]
         if not isinstance(noted, CallRecord):
             return noted
         try:
@@ -223,6 +255,16 @@ class AuditLog:
             _log.error("A line of %s could not be written as it is", noted.tool_id, exc_info=error)
             body = b'{"sessionId":%b,"toolId":%b}' % (encode_name(noted.session_id), encode_name(noted.tool_id))
         return noted.event, noted.time, body[1:]
+
+    def _later_body(self, noted: _Later) -> bytes:
+        try:
+            fields = noted.fields()
+            if noted.subject is not None:
+                self._seal_words(noted.subject, fields, noted.private)
+        except Exception as error:  # noqa: BLE001  # one line that cannot be written must not cost those after it
+            _log.error('A line "%s" could not be written as it is', noted.event, exc_info=error)
+            return b'{"unreadable":true}'
+        return self._body(fields)
 
     def _drop(self) -> None:
         with self._drop_lock:
@@ -367,9 +409,11 @@ class AuditLog:
         self._sink.restart()
 
 
-def _size(noted: Entry | CallRecord | _Unsealed) -> int:
+def _size(noted: _Noted) -> int:
     if isinstance(noted, CallRecord):
         return _RECORD_BYTES + len(noted.args)
+    if isinstance(noted, _Later):
+        return _RECORD_BYTES + noted.size
     if isinstance(noted, _Unsealed):
         return _RECORD_BYTES + sum(len(value) for value in noted.fields.values() if isinstance(value, str))
     return len(noted[2])

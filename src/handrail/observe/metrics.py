@@ -141,6 +141,9 @@ class Metrics:
         self._noted: deque[CallRecord] = deque()
         self.note: Callable[[CallRecord], None] = self._noted.append
         """What every call does, so it is nothing but an append."""
+        self._refused: deque[tuple[str, float, str]] = deque()
+        self.refused: Callable[[tuple[str, float, str]], None] = self._refused.append
+        """A call of this tool was refused after these milliseconds, as this error."""
         self._held: deque[str] = deque()
         self.held: Callable[[str], None] = self._held.append
         """A call of this tool waits for a person: one call, whose duration and outcome are known when it has run."""
@@ -255,6 +258,9 @@ class Metrics:
                 if window and tokens > CONTEXT_SHARE * window and not session.is_full:
                     session.is_full = True
                     self._full_contexts += 1
+        while self._refused:
+            tool_id, duration, kind = self._refused.popleft()
+            self.record(tool_id, duration, False, kind, 0)
         noted, forward = self._noted, self.forward
         while noted:
             record = noted.popleft()

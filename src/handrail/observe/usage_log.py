@@ -103,7 +103,8 @@ class UsageLog:
         is_refusal = event.kind is UsageKind.REFUSED
         use = self._session(event.session_id, event.tenant, event.turn, arm, "failed" if is_refusal else "held")
         if is_refusal:
-            for name, key in (("refusals", event.gate), ("refused", event.error_type)):
+            # As plain texts: they come as members of enumerations.
+            for name, key in (("refusals", str(event.gate)), ("refused", str(event.error_type))):
                 found = counts.setdefault(name, {})
                 found[key] = found.get(key, 0) + 1
             use["refused"] += 1

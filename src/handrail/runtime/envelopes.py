@@ -6,22 +6,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from handrail.contract.call import Call
 from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, EnvelopeParts, ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
 from handrail.contract.ports import AuditPort, CallRecord, Clock, DurableAudit, MetricsPort
-from handrail.contract.provenance import INPUT_BYTES, REDACTED, cut_input
 from handrail.contract.store import Hold, StoreUnavailable
 from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.gates import budget_left, give_back_budget
 from handrail.runtime.known_calls import Entry, call_id_of, key_of
 from handrail.runtime.policy import GateName
+from handrail.runtime.refusal_lines import (
+    Input,
+    input_of,
+    message_of,
+    refusal_fields,
+    refused_call,
+    refused_name,
+    unchanging,
+    unplanned_input,
+)
 from handrail.runtime.statistics import CallStatistics
 
 if TYPE_CHECKING:
@@ -65,31 +73,33 @@ class AuditTrail:
             self.durable.emit_for(subject, event, fields, private=private)
 
     def audit_refusal(self, attempt: Attempt, refusal: Refusal, duration: float, event: str = "refusal") -> None:
-        session, plan, call = attempt.session, attempt.plan, attempt.call
-        self.note(
-            event,
-            session,
-            {
-                **self.who(session),
-                "connection": int(attempt.connection or session.connection),
-                "callId": call.call_id,
-                "idempotencyKey": attempt.key,
-                "toolId": plan.tool_id,
-                "toolVersion": plan.definition.version,
-                "category": plan.definition.category,
-                "provider": call.provider,
-                "duration": duration,
-                **_refusal_fields(refusal, _message(attempt, refusal)),
-                **_input_fields(attempt),
-            },
-        )
+        session, call, sent = attempt.session, attempt.call, input_of(attempt)
+        who = self.who(session)
+        who["connection"] = int(attempt.connection or session.connection)
+        message, refusal = message_of(attempt, refusal), unchanging(refusal)
+        facts = who, attempt.plan, call, attempt.key, refusal, message, sent, attempt.validation, duration
+        self._note_later(event, session, partial(refused_call, *facts), sent)
 
     def audit_unknown(self, session: Session, call: Call, refusal: Refusal, duration: float) -> None:
-        name = call.name[:128] if isinstance(call.name, str) else None
-        fields = {"callId": call.call_id, "toolId": name, "provider": call.provider, "duration": duration}
-        fields.update(_unplanned_input(call.args, hides=bool(session.policy.redact)))
+        sent = unplanned_input(call.args, hides=bool(session.policy.redact))
+        fields = partial(refused_name, self.who(session), call, unchanging(refusal), sent, duration)
         # The name is the model's own, and may be anything that was said.
-        self.note("refusal", session, {**self.who(session), **fields, **_refusal_fields(refusal)}, private=("toolId",))
+        self._note_later("refusal", session, fields, sent, private=("toolId",))
+
+    def _note_later(
+        self,
+        event: str,
+        session: Session,
+        fields: Callable[[], dict[str, Any]],
+        sent: Input,
+        *,
+        private: Collection[str] = (),
+    ) -> None:
+        """`note` of what `fields` gives when the line is written."""
+        if self.durable is None:
+            self.audit.emit(event, fields())
+        else:
+            self.durable.emit_later(event, fields, session.subject, private=private, size=len(sent))
 
     def audit_hold(
         self,
@@ -116,7 +126,7 @@ class AuditTrail:
             fields["approver"] = approver
         if approved_via is not None:
             fields["approvedVia"] = approved_via
-        told = _refusal_fields(refusal) if refusal else {"ok": True}
+        told = refusal_fields(refusal, refusal.message) if refusal else {"ok": True}
         self.note(event, session, {**self.who(session), **fields, **told})
 
     def audit_session(self, event: str, session: Session, **facts: Any) -> None:
@@ -142,59 +152,8 @@ class AuditTrail:
             "turnId": session.turn.number if session.turn is not None else None,
             "connection": int(session.connection),
             "registryVersion": session.snapshot.version,
-            "mode": session.mode,
+            "mode": session.state.mode,
         }
-
-
-def _input_fields(attempt: Attempt) -> dict[str, Any]:
-    """What exactly was refused, for debugging. Where a tool has secrets, only what could be read and so be looked into."""
-    plan = attempt.plan
-    raw: Any = attempt.call.args
-    if plan.redact is not None:
-        raw = plan.redact(orjson.loads(attempt.raw_digest) if attempt.raw_digest else "")
-    facts: dict[str, Any] = {"validator": plan.audit_fields["validator"]}
-    if attempt.validation:
-        facts["validatorMs"] = round(attempt.validation * 1000, 4)
-    # An object is written to see how long it is, unless its canonical form is short: the same as text is hardly longer.
-    is_short = 0 < len(attempt.raw_digest) < INPUT_BYTES // 8 and type(raw) is dict
-    return {"input": raw, **facts} if is_short else {**cut_input(raw), **facts}
-
-
-def _unplanned_input(raw: Any, *, hides: bool) -> dict[str, Any]:
-    """The same where no tool says what is secret. The log masks names in objects; in other text it cannot find them."""
-    if hides and isinstance(raw, str):
-        try:
-            raw = orjson.loads(raw)
-        except orjson.JSONDecodeError:
-            return {"input": REDACTED}
-    return cut_input(raw)
-
-
-def _message(attempt: Attempt, refusal: Refusal) -> str:
-    """What the model has got; without values, which messages about arguments quote, where some of them must not be shown."""
-    redact = attempt.plan.redact
-    repeated = refusal.rule is RefusalRule.REFUSALS
-    if redact is None or not (repeated or refusal.gate in (GateName.PARSE, GateName.VALIDATE)):
-        return refusal.message
-    if refusal.gate is GateName.VALIDATE and redact(attempt.args) == attempt.args:
-        return refusal.message
-    where = [f"{one.get('pointer') or '/'} ({one.get('keyword') or one.get('code')})" for one in refusal.details[:5]]
-    what = f"{refusal.value} calls of this turn" if repeated else "The arguments"
-    return (
-        f"{what} were refused{' at ' + ', '.join(where) if where else ''}; why is not shown, because values are hidden."
-    )
-
-
-def _refusal_fields(refusal: Refusal, message: str | None = None) -> dict[str, Any]:
-    return {
-        "ok": False,
-        "errorType": refusal.type.value,
-        "gate": str(refusal.gate),
-        "rule": str(refusal.rule),
-        "value": refusal.value,
-        "limit": refusal.limit,
-        "message": refusal.message if message is None else message,
-    }
 
 
 class StartOver(Exception):
@@ -228,10 +187,11 @@ class Answers:
                 refusal = _too_many_refusals(turn.refusals, attempt.session.policy.refusals, refusal)
         duration = milliseconds_since(attempt.started)
         error = refusal.failure()
+        error_type = error.type._value_  # `value` without the call
         if attempt.held:
-            self._metrics.refused_held(attempt.plan.metric_name, duration, error.type.value)
+            self._metrics.refused_held(attempt.plan.metric_name, duration, error_type)
         else:
-            self._metrics.record(attempt.plan.metric_name, duration, False, error.type.value, 0)
+            self._metrics.refused((attempt.plan.metric_name, duration, error_type))
         if self._usage is not None:
             self._usage.refused(attempt, refusal)
         self._trail.audit_refusal(attempt, refusal, duration)

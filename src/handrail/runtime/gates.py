@@ -580,7 +580,10 @@ def prepare(attempt: Attempt) -> Refusal | None:
             if filled:
                 attempt.defaulted = tuple(filled)
     else:
-        args, attempt.defaulted, violations = plan.validator.validate(args)
+        if plan.violations is not None:
+            violations = plan.violations(args)
+        else:
+            args, attempt.defaulted, violations = plan.validator.validate(args)
         attempt.validation = perf_counter() - began
         if violations:
             refusal = _repair_values(attempt, violations)
@@ -614,8 +617,8 @@ def _repair_values(attempt: Attempt, violations: list[Violation]) -> Refusal | N
             attempt.repaired = attempt.repaired or checked.repaired
             return None
     first = violations[0]
-    message = " ".join(violation.message for violation in violations[:5])
-    details = tuple(violation.to_dict() for violation in violations)
+    message = " ".join([violation.message for violation in violations[:5]])
+    details = tuple([violation.to_dict() for violation in violations])
     return Refusal(
         GateName.VALIDATE, ErrorType.VALIDATION, message, rule=first.keyword, value=first.pointer, details=details
     )

@@ -21,7 +21,6 @@ from handrail.runtime.context import Context
 from handrail.runtime.envelopes import Answers, StartOver
 from handrail.runtime.execution import Execution, Started
 from handrail.runtime.gates import ask_host, charge, condition_wants_person, prepare, read
-from handrail.runtime.hydrate import unknown_tool
 from handrail.runtime.known_calls import Entry, args_digest, hash_key, id_in_message, id_key, known_by_id
 from handrail.runtime.policy import GateName
 from handrail.runtime.turns import TurnRecord
@@ -148,7 +147,7 @@ class Pipeline:
         return answer
 
     def _refuse_name(self, session: Session, call: Call, started: float, turn: TurnRecord) -> ToolResponse:
-        message = unknown_tool(call.name, session.plans.allowed)
+        message = session.plans.no_such_tool(call.name)
         refusal = Refusal(GateName.FIND, ErrorType.NOT_FOUND, message, rule="name", value=call.name)
         return self.answers.refuse_unplanned(session, call, refusal, started, turn=turn)
 

@@ -22,16 +22,21 @@ from handrail.runtime.context import ToolFacts
 from handrail.runtime.converting_schema import ConvertibleSchema
 from handrail.runtime.execution import ResultRules
 from handrail.runtime.gates import ADMISSION, LIMITS, LOOP, ToolGate, clamps_for, host_check
+from handrail.runtime.hydrate import unknown_tool
 from handrail.runtime.policy import Policy
 from handrail.schema.condition import Condition, compile_condition
 from handrail.schema.subschemas import walk
-from handrail.schema.validator import CompiledSchema, Fill, hide_values
+from handrail.schema.validator import CompiledSchema, QuickParts, hide_values
 
 Meaning = Callable[[ToolDefinition, str, Any], Any]
 """What a provider's form of the arguments means: a strict mode makes a model write null for what it leaves out."""
 Observer = Callable[[Attempt, Refusal], None]
 Redactor = Callable[[Any], Any]
 RedactorFactory = Callable[[Mapping[str, Any], tuple[str, ...]], Redactor | None]
+
+
+_MAX_NAME, _MAX_NAMES = 64, 32
+"""Of names that no tool has: how long and how many those are whose sentences are kept."""
 
 
 class ToolPlan:
@@ -69,6 +74,7 @@ class ToolPlan:
         "tool_id",
         "validator",
         "version",
+        "violations",
         "writes",
     )
 
@@ -143,10 +149,11 @@ class ToolPlan:
         self.start = handler.execute if handler is not None and handler.is_async else None
         """The handler itself where calling it gives a coroutine; None where the runner has more to do."""
         self.results = ResultRules.of(tool) if handler is not None else None
-        parts: tuple[Callable[[Any], bool], Fill | None] | None = getattr(self.validator, "quick_parts", None)
+        parts: QuickParts | None = getattr(self.validator, "quick_parts", None)
         self.is_valid = parts[0] if parts is not None else None
         self.fill = parts[1] if parts is not None else None
-        """What the validator does for valid arguments, in its two parts; None where it does more."""
+        self.violations = parts[2] if parts is not None else None
+        """What the validator does, in its parts; None where it does more."""
         self.defaults_plain = bool(getattr(self.validator, "defaults_plain", False))
         """Plain arguments stay plain, in the sense of `read_arguments`, when defaults are filled in."""
 
@@ -212,6 +219,17 @@ class Plans(dict[str, ToolPlan | None]):
             versioned=snapshot.versions,
         )
         self._snapshot = snapshot
+        self._no_such: dict[str, str] = {}
+
+    def no_such_tool(self, name: object) -> str:
+        """The sentence for a name that no tool has. The nearest one is looked for among all, and models repeat themselves."""
+        if not isinstance(name, str) or len(name) > _MAX_NAME:
+            return unknown_tool(name, self.allowed)
+        if name not in self._no_such:
+            if len(self._no_such) >= _MAX_NAMES:
+                self._no_such.clear()
+            self._no_such[name] = unknown_tool(name, self.allowed)
+        return self._no_such[name]
 
     def __missing__(self, name: str) -> ToolPlan | None:
         # Only tools are kept: the names that a model makes up are without end.

@@ -25,14 +25,15 @@ class CallStatistics:
         self._now = now
 
     def refused(self, attempt: Attempt, refusal: Refusal) -> None:
-        gate, kind = str(refusal.gate), refusal.type.value
-        self._note(self._of(UsageKind.REFUSED, attempt, gate=gate, error_type=kind, was_held=attempt.held))
+        session, plan = attempt.session, attempt.plan
+        call = session.id, session.tenant, attempt.turn.number, plan.tool_id, plan.version
+        self._note(UsageEvent(UsageKind.REFUSED, self._now(), *call, refusal.gate, refusal.type, attempt.held))
 
     def refused_unplanned(self, session: Session, refusal: Refusal) -> None:
         """The name that the model gave is not kept: it may be anything."""
         turn = session.turn.number if session.turn is not None else 0
-        event = UsageEvent(UsageKind.REFUSED, self._now(), session.id, session.tenant, turn)
-        self._note(event._replace(gate=str(refusal.gate), error_type=refusal.type.value))
+        call = session.id, session.tenant, turn, "", ""
+        self._note(UsageEvent(UsageKind.REFUSED, self._now(), *call, refusal.gate, refusal.type))
 
     def held(self, attempt: Attempt) -> None:
         self._note(self._of(UsageKind.HELD, attempt))

@@ -187,17 +187,20 @@ class Explainer:
 
     def _look(self, work: deque[Visit], found: list[SchemaProblem], first: bool) -> None:
         """Work through the visits. With `first`, one problem is enough. A visit stays in `work` until it is done with."""
+        check_of = KEYWORD_CHECKS.get
         while work:
             schema, value, path = work[0]
             if isinstance(schema, dict):
                 self.steps.take(1 + len(schema))
                 for keyword in schema:
-                    if keyword in KEYWORD_CHECKS:
-                        for problem in KEYWORD_CHECKS[keyword](self, schema, value, path, work):
-                            found.append(problem)
-                            if first:
-                                return
-                            self.steps.take(_PER_PROBLEM)
+                    check = check_of(keyword)
+                    if check is None:
+                        continue
+                    for problem in check(self, schema, value, path, work):
+                        found.append(problem)
+                        if first:
+                            return
+                        self.steps.take(_PER_PROBLEM)
             else:
                 self.steps.take()
                 if schema is False:

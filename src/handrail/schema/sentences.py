@@ -108,7 +108,10 @@ class Wording:
         return self._place(path).visible_path
 
     def _place(self, path: Path) -> _ShownPlace:
-        start = len(path)
+        known = self._places.get(path)
+        if known is not None:
+            return known
+        start = len(path) - 1
         while path[:start] not in self._places:
             start -= 1
         here = self._places[path[:start]]

@@ -67,6 +67,8 @@ class Violation:
 Fill = Callable[[Json, str, list[str], bool], Json]
 """An instance, the pointer to it, where the pointers of defaults go, and whether the instance itself may be changed → the
 instance with its defaults."""
+QuickParts = tuple[Callable[[Json], bool], Fill | None, Callable[[Json], list[Violation]]]
+"""Whether an instance fits; what fills defaults in, None if nothing does; what is wrong with one that does not fit."""
 Validated = tuple[Json, tuple[str, ...], list[Violation]]
 """The instance with defaults filled in, the pointers of what was filled in, and what is wrong."""
 
@@ -188,13 +190,13 @@ class RustSchema:
         return self._safe
 
     @property
-    def quick_parts(self) -> tuple[Callable[[Json], bool], Fill | None] | None:
-        """The engine's check and what fills defaults in (None: nothing does), where `validate` is no more than these two."""
+    def quick_parts(self) -> QuickParts | None:
+        """The parts of `validate`, where it is no more than these."""
         if not self._prepared:
             self._prepare()
         if self._guarded or not (self._plan is None or self.defaults_safe):
             return None
-        return self._engine.is_valid, self._plan.fill if self._plan is not None else None
+        return self._engine.is_valid, self._plan.fill if self._plan is not None else None, self._violations
 
     @property
     def defaults_plain(self) -> bool:
@@ -240,6 +242,9 @@ class RustSchema:
         except ValueError:  # the engine's words may repeat the value
             return Explanation([_NO_JSON])
         return Explanation([]) if valid else self._explained(instance)
+
+    def _violations(self, instance: Json) -> list[Violation]:
+        return self._explained(instance).violations
 
     def _explained(self, instance: Json) -> Explanation:
         """The explanation of an instance that the engine has refused."""
