@@ -243,15 +243,32 @@ def test_every_link_between_the_pages_leads_somewhere():
     assert broken == []
 
 
+def anchors_of(path):
+    """As GitHub makes them: the heading in small letters, without marks, with hyphens for spaces."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    headings = re.findall(r"^#+ +(.+)$", text, flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_every_link_to_a_heading_leads_to_one():
+    broken = []
+    for path in DOCS:
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", path.read_text(encoding="utf-8")):
+            page = path.parent / target if target else path
+            if page.suffix == ".md" and anchor not in anchors_of(page):
+                broken.append(f"{path.name}: {target}#{anchor}")
+    assert broken == []
+
+
 def test_generated_pages_are_current():
     done = run([sys.executable, "scripts/generate_docs.py", "--check"], ROOT)
     assert done.returncode == 0, done.stdout
 
 
-def test_each_of_the_ten_questions_is_answered_from_at_most_five_files():
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Ten questions")[2]
+def test_each_of_the_questions_is_answered_from_at_most_five_files():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Thirteen questions")[2]
     answers = re.split(r"^\*\*[^*]+\?\*\*", page, flags=re.M)[1:]
-    assert len(answers) == 10
+    assert len(answers) == 13
     for answer in answers:
         assert 1 <= len(set(re.findall(r"`((?:src|tests)/[^`]+)`", answer))) <= 5, answer
 

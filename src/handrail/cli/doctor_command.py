@@ -333,8 +333,8 @@ async def _compared(url: str, folder: Path) -> str | None:
 def _audit_key(settings: Settings) -> Check:
     """A hint, and no failure: a log without a key is whole as well, but whoever may write it can make it so anew."""
     if audit_key(settings) is None:
-        told = "no key, so who may write the log can forge it unseen; with HANDRAIL_AUDIT_KEY, `handrail audit verify` finds that"
-        return Check("audit key", True, told, advice=True)
+        advice = "no key: who may write the log can forge it unseen; with HANDRAIL_AUDIT_KEY, `handrail audit verify` finds that"
+        return Check("audit key", True, advice, advice=True)
     return Check("audit key", True, "hashes are keyed")
 
 

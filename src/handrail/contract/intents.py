@@ -1,4 +1,4 @@
-"""Intents: state changes that a handler asks for. Only the orchestrator applies them, to its session's state."""
+"""Intents: state changes that a handler asks for. Only the runtime applies them, to its session's state."""
 
 from __future__ import annotations
 

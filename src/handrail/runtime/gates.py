@@ -3,9 +3,10 @@
     2 read · 4–6 admit · 7–8 prepare · (9 key) · the host's own gates · 10–12 charge · 13 must a person approve it?
 
 Each gives the refusal that ends the call, or None. A *gate* has a name and, for every tool, a check; None where it could never
-refuse a call of that tool. Adding one is a class here and a line in `ADMISSION` or `LIMITS`; no gate knows another. The gates of
-a host stop a call or send it to a person, and cannot loosen anything. All of them are asked, even after one wanted a person; an
-exception refuses the call.
+refuse a call of that tool. No gate knows another. Adding one is a class here, a line in `ADMISSION` or `LIMITS`, and its
+`GateName` in `policy.py`: there also in `OBSERVABLE` if it may only observe, and in `envelopes.py` (`_UNCOUNTED_GATES`) if its
+refusals count as a loop. The gates of a host stop a call or send it to a person, and cannot loosen anything. All of them are
+asked, even after one wanted a person; an exception refuses the call.
 """
 
 from __future__ import annotations

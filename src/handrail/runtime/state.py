@@ -1,6 +1,6 @@
 """The state controller: what a session is doing, changed only through checked transitions.
 
-Handlers never touch it; they return intents, and the orchestrator applies them here. An unknown or impossible intent
+Handlers never touch it; they return intents, and the runtime applies them here. An unknown or impossible intent
 changes nothing, and the verdict says why, so that it can be audited.
 """
 

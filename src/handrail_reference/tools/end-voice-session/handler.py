@@ -7,7 +7,7 @@ from typing import Any
 
 
 async def execute(args: Mapping[str, Any], ctx: Any) -> dict[str, Any]:
-    """Ask for the end of the voice session. The orchestrator ends it when the turn, or the farewell, is over."""
+    """Ask for the end of the voice session. The runtime ends it when the turn, or the farewell, is over."""
     closing, text = args.get("closing_message"), args.get("text_response")
     after = "current_turn" if closing is None else "farewell_spoken"
     ctx.voice.end_session(after=after, reason=args["reason"], closing_message=closing, text_response=text)
