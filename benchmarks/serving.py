@@ -28,7 +28,7 @@ from handrail.contract.model import CallMade, Finished, TextDelta, ToolMessage
 from handrail.server.assembly import assemble
 from handrail.server.key_ring import KeyRing, given_key
 from handrail.server.options import Options
-from handrail.server.uvicorn_server import bound, calm_the_collector, make_server
+from handrail.server.uvicorn_server import bound, make_server, tune_garbage_collector
 from handrail.testing import open_tools
 
 _CLIENTS = 500
@@ -118,7 +118,7 @@ async def _serve(folder: Path, thinking: float) -> None:
         port = socket.getsockname()[1]
 
         def ready() -> None:
-            calm_the_collector()  # as `handrail serve` does
+            tune_garbage_collector()  # as `handrail serve` does
             print(port, flush=True)
 
         await make_server(made.app, options, made.sessions.drain, ready).serve(sockets=[socket])

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from handrail.contract.errors import UsageError
-from handrail.stores.open_files import connect_to_read, doubts_about, real_path
+from handrail.stores.open_files import connect_to_read, file_warnings, real_path
 
 __all__ = [
     "check_database",
@@ -19,8 +19,8 @@ __all__ = [
     "check_whole",
     "check_writable",
     "look",
-    "looked_at",
     "make_private",
+    "opened_read_only",
     "scrub",
 ]
 
@@ -50,7 +50,7 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def looked_at(path: Path) -> Iterator[sqlite3.Connection]:
+def opened_read_only(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that only reads. `sqlite3.Error` where the file is none of SQLite's, or is damaged."""
     with closing(connect_to_read(path, timeout=_BUSY_SECONDS)) as db:
         yield db
@@ -67,7 +67,7 @@ def check_whole(db: sqlite3.Connection) -> None:
 
 def look(path: Path, judge: Callable[[sqlite3.Connection], object]) -> None:
     """Let `judge` see the file first, which knows whose it is; then see whether it is whole."""
-    with looked_at(path) as db:
+    with opened_read_only(path) as db:
         judge(db)
         check_whole(db)
 
@@ -81,7 +81,7 @@ def check_database(path: Path, look: Callable[[], None], message: str = "", *bes
     look()
     if not path.exists():
         return check_folder(path.parent, message or f"{path.name} is made when it is first needed")
-    doubts = list(doubts_about(path, *beside))
+    doubts = list(file_warnings(path, *beside))
     if doubts:
         raise UsageError("; ".join((f"{path.name} can be used, but {doubts[0]}", *doubts[1:])))
     well, place = message or f"{path.name} can be used", real_path(path)

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from handrail import clients
-from handrail.clients.model_choice import DEMO, ModelChoice, Offer, choose
+from handrail.clients.model_choice import DEMO, ModelChoice, ModelOffer, choose
 from handrail.clients.no_model import NoModel
 from handrail.contract.errors import ConfigError, HandrailError, missing_extra
 from handrail.contract.model import Model
@@ -58,7 +58,7 @@ def choose_model_or_none(settings: Settings, flag: str | None = None) -> ModelCh
     return choice
 
 
-def _offers() -> Iterator[Offer]:
+def _offers() -> Iterator[ModelOffer]:
     """The models whose keys are in the environment. Any other can be named by `--model` or in [agent]."""
     for provider in own_providers().values():
         client = provider.client
@@ -68,7 +68,7 @@ def _offers() -> Iterator[Offer]:
         if found is not None:
             model = f"{provider.schemes[0]}:{client.suggested_model}"
             address = clients.address_of(model, environment=os.environ)
-            yield Offer(model, f"{found} is set", urlsplit(address).hostname or client.vendor_host)
+            yield ModelOffer(model, f"{found} is set", urlsplit(address).hostname or client.vendor_host)
 
 
 def base_url_for(settings: Settings, model: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 from tests.adopt.kit import adopted
 
 from handrail.adopt import from_function
-from handrail.adopt.importing.adopted import Foreign, adopt
+from handrail.adopt.importing.adopted import ForeignTool, adopt
 from handrail.authoring.decorator import definition_of, guide_of
 from handrail.build.compiler import BuildPlan, build
 from handrail.contract.errors import BuildError, DefinitionError, ErrorType
@@ -191,24 +191,28 @@ def test_importing_the_package_imports_no_framework():
     ],
 )
 def test_a_foreign_name_becomes_an_id_that_every_provider_takes(name, tool_id):
-    foreign = Foreign(name=name, description="Does it.", schema={"type": "object"}, run=lambda *_: None, is_async=False)
+    foreign = ForeignTool(
+        name=name, description="Does it.", schema={"type": "object"}, run=lambda *_: None, is_async=False
+    )
     assert definition_of(adopt(foreign, {})).tool_id == tool_id
     assert definition_of(adopt(foreign, {"tool_id": "mine"})).tool_id == "mine"
 
 
 @pytest.mark.parametrize("name", ["", "日本", "--"])
 def test_a_foreign_name_of_which_nothing_is_left_is_refused_in_a_sentence(name):
-    foreign = Foreign(name=name, description="Does it.", schema={"type": "object"}, run=lambda *_: None, is_async=False)
+    foreign = ForeignTool(
+        name=name, description="Does it.", schema={"type": "object"}, run=lambda *_: None, is_async=False
+    )
     with pytest.raises(DefinitionError, match="Give `tool_id=`"):
         adopt(foreign, {})
 
 
 def test_two_foreign_names_that_become_the_same_are_found_by_the_build(tmp_path):
     source = """
-        from handrail.adopt.importing.adopted import Foreign, adopt
+        from handrail.adopt.importing.adopted import ForeignTool, adopt
 
         def made(name):
-            foreign = Foreign(name=name, description="Does it.", schema={"type": "object"}, run=print, is_async=False)
+            foreign = ForeignTool(name=name, description="Does it.", schema={"type": "object"}, run=print, is_async=False)
             return adopt(foreign, {"side_effects": "none"})
 
         one, two = made("a.b"), made("a-b")

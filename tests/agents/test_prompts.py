@@ -9,8 +9,8 @@ from tests.tools.reference import reference
 
 from handrail.agents import AgentPolicy, Prompts
 from handrail.agents.conversation import tokens_of, tokens_of_json
-from handrail.agents.offering import Offering
 from handrail.agents.prompts import FILES
+from handrail.agents.tool_selection import ToolSelection
 from handrail.contract.errors import ConfigError
 
 LOOK = Invented("look_up", "retrieval", "Looks things up.")
@@ -121,8 +121,8 @@ async def test_a_voice_prompt_names_what_is_there_in_text_only_and_a_text_prompt
             prompts = {}
             for mode in ("text", "voice"):
                 session = await runtime.open_session(mode=mode)
-                offering = Offering(Prompts.load(), AgentPolicy(), None)
-                prompt = await offering.prompt(session, "openai-chat", "", (), NOW, "Europe/Zagreb")
+                selection = ToolSelection(Prompts.load(), AgentPolicy(), None)
+                prompt = await selection.prompt(session, "openai-chat", "", (), NOW, "Europe/Zagreb")
                 prompts[mode] = prompt.text
     assert "- `type_it` (utility, in text only): Types." in prompts["voice"]
     assert "in text only" not in prompts["text"]
@@ -132,13 +132,13 @@ async def test_a_prompt_is_composed_anew_only_when_its_tools_change():
     with built(LOOK, PAY) as (kit, _):
         async with kit.runtime() as runtime:
             session = await runtime.open_session(mode="text")
-            offering = Offering(Prompts.load(), AgentPolicy(), None)
-            first = await offering.prompt(session, "openai-chat", "", (), NOW, "")
-            later = await offering.prompt(session, "openai-chat", "", (), NOW.replace(minute=59), "")
+            selection = ToolSelection(Prompts.load(), AgentPolicy(), None)
+            first = await selection.prompt(session, "openai-chat", "", (), NOW, "")
+            later = await selection.prompt(session, "openai-chat", "", (), NOW.replace(minute=59), "")
             assert later.parts[1] is first.parts[1]
             assert later.text != first.text
             assert later.prompt_tokens == -(-len(later.text) // 4)
             runtime.switches = {"pay_bill": "being mended"}
-            other = await offering.prompt(session, "openai-chat", "", (), NOW, "")
+            other = await selection.prompt(session, "openai-chat", "", (), NOW, "")
             assert "pay_bill" not in other.text
             assert len(other.declarations) == 1

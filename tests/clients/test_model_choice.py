@@ -3,12 +3,12 @@
 import pytest
 
 from handrail.cli.model_lines import offer_lines
-from handrail.clients.model_choice import ModelChoice, Offer, OllamaFound, choose
+from handrail.clients.model_choice import ModelChoice, ModelOffer, OllamaFound, choose
 from handrail.contract.errors import ConfigError
 from handrail.settings import Settings
 from handrail.text_model import base_url_for, choose_model, choose_working_model, open_model
 
-OPENAI = Offer("openai:gpt-5-mini", "OPENAI_API_KEY is set", "api.openai.com")
+OPENAI = ModelOffer("openai:gpt-5-mini", "OPENAI_API_KEY is set", "api.openai.com")
 OLLAMA = OllamaFound("http://127.0.0.1:11434", "qwen3:4b")
 
 
@@ -115,7 +115,7 @@ def test_the_demo_model_can_be_named(tmp_path):
 
 
 def test_a_key_of_the_provider_that_answers_is_no_offer_of_another_model():
-    other = Offer("anthropic:claude-haiku-4-5", "ANTHROPIC_API_KEY is set", "api.anthropic.com")
+    other = ModelOffer("anthropic:claude-haiku-4-5", "ANTHROPIC_API_KEY is set", "api.anthropic.com")
     lines = list(offer_lines(choose("openai:gpt-4.1-mini", offers=[OPENAI, other])))
     assert [line.partition(":")[0] for line in lines] == ["ANTHROPIC_API_KEY is set"]
     assert len(list(offer_lines(choose("", offers=[OPENAI, other])))) == 2

@@ -392,11 +392,11 @@ async def test_what_is_left_for_a_task_while_its_process_looks_is_not_erased():
     await store.open()
     tasks, who = Tasks(store, McpOptions(), "one"), Principal(user="ana", client="desk")
     made = await tasks.create(who, CallKey("input", "session"), "pay", {}, "call")
-    assert await tasks.leave(made, answers={"confirm": {"action": "accept"}}, cancel=True)
-    assert not await tasks.take_wishes(made, {})
+    assert await tasks.send_to_owner(made, answers={"confirm": {"action": "accept"}}, cancel=True)
+    assert not await tasks.publish_questions(made, {})
     stored = await tasks.read(made.id)
     assert stored is not None
     assert stored.body["cancel"]
     assert "confirm" in stored.body["answers"]
-    assert await tasks.take_wishes(stored, {})
+    assert await tasks.publish_questions(stored, {})
     await store.close()

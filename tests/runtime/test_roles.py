@@ -8,8 +8,8 @@ from tests.runtime.kit import FOUND, PAID, audited, kind, reading, writing
 
 from handrail.agents import AgentPolicy, Prompts
 from handrail.agents.guides import Guides
-from handrail.agents.offering import Offering
 from handrail.agents.prompts import offered
+from handrail.agents.tool_selection import ToolSelection
 from handrail.contract.errors import UsageError
 from handrail.picking import pick_tools
 
@@ -66,10 +66,10 @@ async def test_prompts_declarations_guides_and_picking_have_only_what_is_offered
     async with world.runtime() as runtime:
         session = await runtime.open_session(user="ana")
         policy = AgentPolicy(max_tools=2, picked_tools=8)
-        offering = Offering(Prompts.load(), policy, pick_tools)
+        selection = ToolSelection(Prompts.load(), policy, pick_tools)
         for mode in ("text", "voice"):
             await session.set_mode(mode)
-            prompt = await offering.prompt(session, "openai-chat", "pay audit_look", (), datetime.now(UTC), "UTC")
+            prompt = await selection.prompt(session, "openai-chat", "pay audit_look", (), datetime.now(UTC), "UTC")
             said = prompt.text + str(prompt.declarations)
             assert "audit_look" not in said
             assert "`pay`" not in said

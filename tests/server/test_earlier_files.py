@@ -16,8 +16,8 @@ from tests.stores.processes import Racer
 from handrail.contract.conversations import Ownership
 from handrail.contract.errors import UsageError
 from handrail.contract.store import Store, StoreUnavailable
-from handrail.server import earlier_files
-from handrail.server.earlier_files import copies, import_files, remove_old_copies
+from handrail.server import legacy_files
+from handrail.server.legacy_files import copies, import_files, remove_old_copies
 from handrail.settings import Settings
 from handrail.stores import open_store
 
@@ -103,7 +103,7 @@ async def test_after_a_crash_in_the_middle_the_next_start_goes_on_and_brings_not
 async def test_after_a_crash_before_the_file_is_renamed_nothing_is_taken_twice(project, monkeypatch):
     earlier_conversations(project.path)
     with monkeypatch.context() as patched:
-        patched.setattr(earlier_files, "_put_away", lambda _: None)
+        patched.setattr(legacy_files, "_put_away", lambda _: None)
         await project.bring()
     store = open_store(project.settings.store_url)
     await store.open()
@@ -131,7 +131,7 @@ async def test_processes_that_start_at_once_bring_it_over_together(project, tmp_
 
 
 async def test_a_file_that_an_earlier_server_still_uses_is_left_to_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(earlier_files, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(legacy_files, "_BUSY_SECONDS", 0.1)
     project = Project(tmp_path, f"sqlite:////{tmp_path}/handrail.db")
     earlier_conversations(project.path)
     with closing(sqlite3.connect(project.path)) as other:

@@ -12,8 +12,8 @@ from handrail.contract.errors import ConfigError, UsageError
 from handrail.contract.store import StoreUnavailable
 from handrail.server import stored_keys
 from handrail.server.assembly import open_keys
-from handrail.server.earlier_files import import_files, load_keys
 from handrail.server.key_ring import Key, KeyRing, TokenBuckets, given_key, hash_of, new_secret
+from handrail.server.legacy_files import import_files, load_keys
 from handrail.server.options import Options
 from handrail.server.stored_keys import KeyFollower, add_key
 from handrail.settings import Settings

@@ -5,12 +5,12 @@ import asyncio
 from tests.server.kit import OPERATOR, USER, in_process
 from tests.server.model import PlayModel
 
-from handrail.clients.model_choice import ModelChoice, Offer
+from handrail.clients.model_choice import ModelChoice, ModelOffer
 from handrail.contract.errors import ConfigError
 from handrail.contract.model import Finished, TextDelta
 from handrail.server.model_selection import ModelSelection
 
-OFFER = Offer("openai:gpt-5-mini", "OPENAI_API_KEY is set", "api.openai.com")
+OFFER = ModelOffer("openai:gpt-5-mini", "OPENAI_API_KEY is set", "api.openai.com")
 DEMO = ModelChoice("demo", "no language model is connected", offers=(OFFER,))
 
 

@@ -1,5 +1,5 @@
 """Prompts: what a model reads before the conversation. Made of files that a project may replace, and of the tools that
-`offering.py` has chosen.
+`tool_selection.py` has chosen.
 
 core → voice behaviour (voice only) → tools of the mode with their summaries → how to work in this mode → guides that fit → now
 
@@ -24,7 +24,7 @@ from handrail.runtime.availability import hidden_tools
 from handrail.runtime.session import Session
 
 CALL_TOOL = "call_tool"
-"""What a model that cannot be given other tools calls one with that is not declared to it; see `offering.py`."""
+"""What a model that cannot be given other tools calls one with that is not declared to it; see `tool_selection.py`."""
 FILES = ("core.md", "voice-behavior.md", "loop-text.md", "loop-voice.md")
 MAX_BYTES = 256 * 1024
 _MAX_WRITTEN = 20

@@ -21,20 +21,20 @@ from handrail.agents import events
 from handrail.agents.context_watch import ContextWatch
 from handrail.agents.conversation import Conversation, lost
 from handrail.agents.events import AgentEvent, cited_by
-from handrail.agents.host_words import (
-    blocked_words,
-    cut_words,
-    ended_words,
-    failed_words,
-    late_words,
-    moved_words,
-    refused_words,
+from handrail.agents.host_notices import (
+    blocked_notice,
+    cut_notice,
+    ended_notice,
+    failure_notice,
+    late_notice,
+    moved_notice,
+    refusal_notice,
     too_many_calls,
-    unfinished_words,
+    unfinished_notice,
 )
-from handrail.agents.offering import Offering, Picker, found_tools
 from handrail.agents.policy import AgentPolicy
 from handrail.agents.prompts import Prompt, Prompts
+from handrail.agents.tool_selection import Picker, ToolSelection, found_tools
 from handrail.contract.call import Call
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import UsageError
@@ -87,7 +87,7 @@ class TextAgent:
         self.model = model
         self.policy = policy or AgentPolicy()
         self.prompts = prompts or Prompts.load(guide_tokens=self.policy.guide_tokens)
-        self.offering = Offering(self.prompts, self.policy, picker)
+        self.tool_selection = ToolSelection(self.prompts, self.policy, picker)
         self.listen = listen
 
     async def run(
@@ -207,7 +207,7 @@ class Loop:
         """How many characters the model may still say in this turn."""
         self._evidence: dict[str, dict[str, Any]] = {}
         self._spent = {"inputTokens": 0, "outputTokens": 0}
-        self._ear: Listener | None = None
+        self._listener: Listener | None = None
         self._running: tuple[asyncio.Future[list[ToolResponse]], Sequence[Call], str] | None = None
         """The calls that run, and the name of the message that they came in."""
         self._news = False
@@ -219,7 +219,7 @@ class Loop:
     async def play(self, query: str) -> AsyncGenerator[AgentEvent, None]:
         """The events of the turn, `done` last; `query` is what the user asks, by which tools are picked."""
         queue, conversation = self._session.events_queue, self._conversation
-        self._ear = queue.attach() if self._agent.listen else None
+        self._listener = queue.attach() if self._agent.listen else None
         try:
             if conversation.unacknowledged.writes:
                 await conversation.catch_up(self._session, self._turn)
@@ -257,16 +257,16 @@ class Loop:
                     continue
                 words = ""  # of the host, where the model had none, or not all
                 if finished.reason == "length":
-                    words = cut_words()
+                    words = cut_notice()
                 elif not "".join(asked.pieces).strip():
-                    words = refused_words() if finished.reason == "refusal" else unfinished_words(number)
+                    words = refusal_notice() if finished.reason == "refusal" else unfinished_notice(number)
                 for event in self._say_more(asked, words) if words else ():
                     yield event
                 # Calls of the last round or of a refusal are not run, so the model must not find them in its history either.
                 raw = None if asked.calls else finished.raw
                 conversation.add(AssistantMessage("".join(asked.pieces), (), raw))
-                if self._ear is not None:
-                    for event in self._heard(self._ear):
+                if self._listener is not None:
+                    for event in self._heard(self._listener):
                         yield event
                 if not self._news or last or self._room < 0:
                     reason = "rounds" if last and asked.calls else "stop"
@@ -278,8 +278,8 @@ class Loop:
                     await self._break_off()
                 await self._connection.end_turn()
             finally:
-                if self._ear is not None:
-                    queue.detach(self._ear)
+                if self._listener is not None:
+                    queue.detach(self._listener)
 
     # ------------------------------------------------------------------------------------------------ asking
     async def _prompt(self, query: str) -> Prompt:
@@ -291,7 +291,9 @@ class Loop:
             except (ZoneInfoNotFoundError, ValueError, OSError):
                 continue
         now = datetime.fromtimestamp(agent.runtime.clock.time(), zone)
-        prompt = await agent.offering.prompt(session, self._model.provider, query, conversation.offered, now, time_zone)
+        prompt = await agent.tool_selection.prompt(
+            session, self._model.provider, query, conversation.offered, now, time_zone
+        )
         self._facts = {"mode": session.mode, "now": now.isoformat(timespec="seconds"), "time_zone": time_zone}
         self._facts["user"] = session.user or ""
         return prompt
@@ -428,11 +430,11 @@ class Loop:
         else:
             running = asyncio.ensure_future(session.call_many(made))
         self._running = running, made, message
-        if self._ear is None:
+        if self._listener is None:
             await asyncio.wait({running})
-        while self._ear is not None and not running.done():
-            await self._wait(running, self._ear)
-            for event in self._heard(self._ear):
+        while self._listener is not None and not running.done():
+            await self._wait(running, self._listener)
+            for event in self._heard(self._listener):
                 yield event
         envelopes = [answer.to_dict() for answer in running.result()]
         envelopes += [too_many_calls(max_calls) for _ in calls[max_calls:]]
@@ -445,8 +447,8 @@ class Loop:
                 self._conversation.keep_on_offer(found_tools(envelope))
             for record in ended[-1].data["citations"]:
                 self._evidence.setdefault(record["id"], {**record, "toolId": call.name})
-        if self._ear is not None:
-            for event in self._heard(self._ear):
+        if self._listener is not None:
+            for event in self._heard(self._listener):
                 yield event
         for card in ended:
             yield card
@@ -491,7 +493,7 @@ class Loop:
         log = _LOG.error if error.misconfigured else _LOG.warning
         log("The model %s did not answer in session %s: %s", self._model.name, self._session.id, error.detail)
         yield AgentEvent("error", {**told, **known})
-        words = failed_words(bool(asked.pieces), misconfigured=error.misconfigured)
+        words = failure_notice(bool(asked.pieces), misconfigured=error.misconfigured)
         yield from self._say_more(asked, words)
         self._conversation.add(AssistantMessage("".join(asked.pieces)))
         self._conversation.unfinished = self._message_id
@@ -562,7 +564,7 @@ def _hear_late(conversation: Conversation, told: Mapping[str, Any]) -> Sequence[
     if confirmation is not None and not conversation.tell(confirmation):
         return ()
     if not told.get("known"):
-        conversation.later.append(HostMessage(late_words(told)))
+        conversation.later.append(HostMessage(late_notice(told)))
     card = events.ended_late(told)
     return (card,) if confirmation is None else (events.closed(told), card)
 
@@ -578,7 +580,7 @@ def _tell_of(
     asked again."""
     for call, envelope in _outcomes(calls, task):
         told = {"callId": call.call_id, "toolId": call.name, "envelope": envelope}
-        conversation.later.append(HostMessage(late_words(told)))
+        conversation.later.append(HostMessage(late_notice(told)))
         _tell_host(session, call, envelope, message)
 
 
@@ -608,12 +610,12 @@ def checked_input(text: object) -> None:
 def _no_turn(session: Session, connection: Connection) -> tuple[str, dict[str, Any]]:
     """The words for somebody who cannot be answered now, and why; none if a turn can begin."""
     if not session.is_active:
-        return ended_words(), {"reason": "ended"}
+        return ended_notice(), {"reason": "ended"}
     if not connection.is_current:
-        return moved_words(), {"reason": "stale"}
+        return moved_notice(), {"reason": "stale"}
     left = session.blocked_for()
     if left > 0:
-        return blocked_words(left), {"reason": "blocked", "retryAfter": round(left, 3)}
+        return blocked_notice(left), {"reason": "blocked", "retryAfter": round(left, 3)}
     return "", {}
 
 

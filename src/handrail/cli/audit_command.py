@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from handrail.app import audit_key, has_store, store_url
-from handrail.cli.call_story import block_of
+from handrail.cli.call_report import block_of
 from handrail.cli.output import print_json, printable
 from handrail.cli.project import current_settings
 from handrail.contract.errors import UsageError

@@ -102,7 +102,7 @@ def _checks() -> Iterator[Check]:
     yield _zone(settings)
     yield from _models(settings)
     yield _voice(settings)
-    yield from _earlier_conversations(settings)
+    yield from _legacy_conversations(settings)
     yield from _store(settings)
     yield _folder(settings)
     yield from _store_age(settings)
@@ -285,10 +285,10 @@ async def _open_and_close(url: str) -> None:
     await store.close()
 
 
-def _earlier_conversations(settings: Settings) -> Iterator[Check]:
+def _legacy_conversations(settings: Settings) -> Iterator[Check]:
     """The file of an earlier version, which the next start brings into the store. It is only read: a broken one is described in
     the words of whoever would use it."""
-    from handrail.server.earlier_files import check_conversations
+    from handrail.server.legacy_files import check_conversations
 
     path = settings.project / settings.server_conversations
     if path.exists() and not store_url(settings).startswith("memory:"):

@@ -18,7 +18,7 @@ from handrail.cli.output import print_json
 from handrail.cli.project import add_role_flag, project_settings
 from handrail.contract.errors import UsageError
 from handrail.contract.keys import Key, KeyStore, Role
-from handrail.server.earlier_files import import_files
+from handrail.server.legacy_files import import_files
 from handrail.server.stored_keys import add_key
 from handrail.settings import Settings
 from handrail.stores import open_store

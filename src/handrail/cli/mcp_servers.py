@@ -20,7 +20,7 @@ from handrail.settings import Settings
 
 if TYPE_CHECKING:
     from handrail.mcp.gateway.pinning import PinReview
-    from handrail.mcp.gateway.upstream import UpstreamOffer
+    from handrail.mcp.gateway.upstream import UpstreamDescription
 
 
 _MAX_LISTED = 5
@@ -63,7 +63,7 @@ def asked_for(settings: Settings, names: Sequence[str]) -> list[UpstreamConfig]:
     return found
 
 
-def ask_for_offer(project: Path, config: UpstreamConfig, token_env: str | None = None) -> UpstreamOffer:
+def ask_for_offer(project: Path, config: UpstreamConfig, token_env: str | None = None) -> UpstreamDescription:
     """Start the server, list its tools, stop it. A server that wants a person's token is given the one in this variable."""
     from handrail.mcp.gateway.http_transport import BearerToken
     from handrail.mcp.gateway.pinning import offer_of

@@ -84,11 +84,11 @@ def run(options: Namespace) -> int:
 async def _serve(settings: Settings, registry: Registry, options: Namespace, choice: ModelChoice) -> int:
     # A quarter of a second, which nobody shall wait who asks for help or whose tools do not build.
     from handrail.server.assembly import assemble, open_keys
-    from handrail.server.earlier_files import copies, import_files, remove_old_copies
     from handrail.server.key_ring import KeyRing, given_key, token_keys
+    from handrail.server.legacy_files import copies, import_files, remove_old_copies
     from handrail.server.model_selection import ModelSelection
     from handrail.server.options import Options
-    from handrail.server.uvicorn_server import bound, calm_the_collector, end_soon, make_server
+    from handrail.server.uvicorn_server import bound, exit_after_grace, make_server, tune_garbage_collector
     from handrail.server.voice.voice_options import VoiceOptions
 
     limits = Options.from_settings(settings)
@@ -142,7 +142,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
 
         async def settle() -> None:
             await runtime.warm_up_services()
-            calm_the_collector()
+            tune_garbage_collector()
 
         async def ready() -> None:
             # Only now: a start that comes to nothing must not leave a key that nobody was shown.
@@ -175,7 +175,7 @@ async def _serve(settings: Settings, registry: Registry, options: Namespace, cho
             await asyncio.gather(*following, *settling, return_exceptions=True)
             await voice.model.close()
             await models.close()
-    end_soon(0)
+    exit_after_grace(0)
     return 0
 
 

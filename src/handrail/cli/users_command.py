@@ -80,8 +80,8 @@ async def _block(settings: Settings, options: Namespace) -> float:
 
 
 async def _forget(settings: Settings, options: Namespace) -> dict[str, Any]:
-    from handrail.server.earlier_files import copies, import_files
     from handrail.server.host.forgetting import forget_user
+    from handrail.server.legacy_files import copies, import_files
 
     registry = _registry(settings, options.registry)
     async with AsyncExitStack() as stack:

@@ -45,7 +45,7 @@ _HOW = (
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ModelOffer:
     """A model that would be used if somebody said so."""
 
     model: str
@@ -65,7 +65,7 @@ class ModelChoice:
     reason: str
     """Reads after "because": a clause without a full stop."""
     base_url: str = ""
-    offers: tuple[Offer, ...] = ()
+    offers: tuple[ModelOffer, ...] = ()
     broken: str = ""
     """What was found and does not work, as a clause without a full stop; empty if there is nothing such."""
 
@@ -96,7 +96,7 @@ def choose(
     base_url: str = "",
     named_by: str = '"model" in [agent]',
     ollama: OllamaFound | None = None,
-    offers: Sequence[Offer] = (),
+    offers: Sequence[ModelOffer] = (),
     has_demo: bool = True,
 ) -> ModelChoice:
     """The decision. `configured` is never replaced by another model, whatever is wrong with it; `NONE` if there is nothing to

@@ -20,7 +20,6 @@ __all__ = [
     "CallsCancelled",
     "CallsMade",
     "Closed",
-    "Complaint",
     "Connected",
     "Disconnected",
     "GoAway",
@@ -35,6 +34,7 @@ __all__ = [
     "LiveModel",
     "Note",
     "OutputTranscript",
+    "ProviderWarning",
     "ResumptionHandle",
     "Scheduling",
     "TurnEnded",
@@ -224,7 +224,7 @@ class ResumptionHandle:
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class ProviderWarning:
     """The provider did not like something that was sent. For the log."""
 
     code: str
@@ -253,7 +253,7 @@ LiveEvent: TypeAlias = (
     | UserSpeechEnded
     | GoAway
     | ResumptionHandle
-    | Complaint
+    | ProviderWarning
     | Usage
     | Closed
 )
@@ -336,7 +336,7 @@ class LiveConnection(Protocol):
 
 
 @runtime_checkable
-class Direct(Protocol):
+class DirectDelivery(Protocol):
     """A `LiveConnection` that can hand its events on without a task that waits for them, which halves what a frame costs."""
 
     def hand_to(self, take: Callable[[LiveEvent], None]) -> None:

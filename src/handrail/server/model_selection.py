@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from handrail.clients.model_choice import WAYS, ModelChoice, Offer
+from handrail.clients.model_choice import WAYS, ModelChoice, ModelOffer
 from handrail.contract.errors import UsageError
 from handrail.contract.model import Model
 
@@ -48,7 +48,7 @@ class ModelSelection:
         if self.choice.is_demo or self.choice.is_none:
             shown["ways"] = list(WAYS)
         if offers:
-            others = [Offer(name, "the server was started with it", "") for name in self._started_with()]
+            others = [ModelOffer(name, "the server was started with it", "") for name in self._started_with()]
             others += self._first.offers
             shown["offers"] = [offer.to_dict() for offer in others if offer.model != self.choice.model]
         return shown

@@ -136,7 +136,7 @@ def _place_of(thread: threading.Thread) -> str:
     return ", called from ".join(f"{one.filename}:{one.lineno} in {one.name}" for one in reversed(stack))
 
 
-def end_soon(code: int) -> None:
+def exit_after_grace(code: int) -> None:
     """Everything is recorded and closed. What still runs in threads that nobody can stop does not keep the process alive."""
 
     def end() -> None:
@@ -211,7 +211,7 @@ def make_server(
     return Server(config, drain, ready, hurry, running_calls)
 
 
-def calm_the_collector() -> None:
+def tune_garbage_collector() -> None:
     """For a process that does nothing but serve: what was made until now stays, and is not walked over again and again.
 
     A full collection is a pause for every turn that runs at that moment, of a tenth of a second with 500 of them. Nearly all

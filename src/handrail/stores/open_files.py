@@ -124,7 +124,7 @@ def check_names(path: Path, *beside: str) -> None:
         )
 
 
-def doubts_about(path: Path, *beside: str) -> Iterator[str]:
+def file_warnings(path: Path, *beside: str) -> Iterator[str]:
     """What may go wrong with a database that can be used at the moment, in parts of a sentence."""
     place = real_path(path)
     kind = _file_system(place)

@@ -35,7 +35,7 @@ from handrail.contract.live import (
 Line = dict[str, Any]
 _PATIENCE = 120.0
 """Virtual seconds that a replay waits for the host to send what it sent when it was recorded."""
-_LEFT_OUT = frozenset({"Usage", "Complaint", "ResumptionHandle"})
+_LEFT_OUT = frozenset({"Usage", "ProviderWarning", "ResumptionHandle"})
 """Events that no host acts on; their number varies with the provider's mood."""
 
 

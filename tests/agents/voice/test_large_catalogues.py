@@ -27,7 +27,7 @@ from tests.providers.bfcl import accepted_calls, json_schema
 from handrail import Runtime, pick_tools
 from handrail.agents import AgentPolicy, Prompts
 from handrail.agents.conversation import Conversation
-from handrail.agents.offering import Offering
+from handrail.agents.tool_selection import ToolSelection
 from handrail.agents.voice.agent import VoiceAgent
 from handrail.agents.voice.host_port import Abilities, VoicePolicy
 from handrail.build.compiler import BuildPlan, build
@@ -329,9 +329,9 @@ async def test_the_most_used_tools_are_offered_first() -> None:
 async def test_declarations_stay_within_their_budget_of_tokens_and_those_always_offered_are_there() -> None:
     async with new_runtime(catalogue(77)) as runtime:
         session = await runtime.open_session(mode="voice", user="ana")
-        offering = Offering(Prompts.load(), AgentPolicy(declaration_tokens=3_000), pick_tools)
+        selection = ToolSelection(Prompts.load(), AgentPolicy(declaration_tokens=3_000), pick_tools)
         now = datetime(2026, 1, 5, tzinfo=UTC)
-        prompt = await offering.live_prompt(session, "gemini-live", "", (), now, "UTC", changes_tools=False)
+        prompt = await selection.live_prompt(session, "gemini-live", "", (), now, "UTC", changes_tools=False)
         assert {"end_voice_session", "ignore_user", "kb_search", "find_tools"} <= set(prompt.tools)
         assert len(prompt.tools) < 40
         assert 2_500 < prompt.declaration_tokens < 3_200  # `call_tool` comes on top
@@ -358,9 +358,9 @@ async def test_where_the_search_is_not_for_this_user_the_prompt_claims_no_choice
     own = [name for name in registry.snapshot().tools if name != "find_tools"]
     async with Runtime(registry, store="memory:", capability_checks=False, policy={"user_tools": own}) as runtime:
         session = await runtime.open_session(mode="voice", user="ana")
-        offering = Offering(Prompts.load(), AgentPolicy(), pick_tools)
+        selection = ToolSelection(Prompts.load(), AgentPolicy(), pick_tools)
         now = datetime(2026, 1, 5, tzinfo=UTC)
-        prompt = await offering.live_prompt(session, "gemini-live", "", (), now, "UTC", changes_tools=False)
+        prompt = await selection.live_prompt(session, "gemini-live", "", (), now, "UTC", changes_tools=False)
         assert (len(prompt.tools), prompt.left_out) == (40, 37)
         assert "There are 37 more tools, which are not offered here." in prompt.text
 
@@ -378,14 +378,16 @@ async def test_tools_always_offered_leave_room_and_the_build_names_those_beyond(
         now = datetime(2026, 1, 5, tzinfo=UTC)
         for mode in ("text", "voice"):
             session = await runtime.open_session(mode=mode, user="ana")
-            offering = Offering(Prompts.load(), AgentPolicy(max_tools=150), pick_tools)
+            selection = ToolSelection(Prompts.load(), AgentPolicy(max_tools=150), pick_tools)
             always = {f"town_{number:03}" for number in range(100)}
             if mode == "text":
                 used = [f"town_{number:03}" for number in range(90, 160)]
-                prompt = await offering.prompt(session, "openai-chat", "town 150", used, now, "UTC")
+                prompt = await selection.prompt(session, "openai-chat", "town 150", used, now, "UTC")
                 assert {"find_tools", "town_150", "town_159", *always} <= set(prompt.tools)
             else:
-                prompt = await offering.live_prompt(session, "openai-realtime", "", (), now, "UTC", changes_tools=False)
+                prompt = await selection.live_prompt(
+                    session, "openai-realtime", "", (), now, "UTC", changes_tools=False
+                )
                 assert {"find_tools", *always} <= set(prompt.tools)
                 assert prompt.through_call
             assert len(prompt.declarations) == 128, "as many as the provider takes"

@@ -36,7 +36,7 @@ from handrail.mcp.gateway.gateway import Gateway
 from handrail.mcp.gateway.http_transport import BearerToken
 from handrail.mcp.gateway.limits import UpstreamFault
 from handrail.mcp.gateway.pinning import review
-from handrail.mcp.gateway.upstream import Upstream, UpstreamOffer, UpstreamUnavailable
+from handrail.mcp.gateway.upstream import Upstream, UpstreamDescription, UpstreamUnavailable
 from handrail.standard_runtime import SystemClock
 from handrail.stores import MemoryStore
 
@@ -81,7 +81,7 @@ async def sign_in(ways: Connections) -> None:
     await ways.complete(answer, redirect_uri=BACK, browser="b")
 
 
-async def offer_for_ana(config: UpstreamConfig, ways: Connections) -> UpstreamOffer:
+async def offer_for_ana(config: UpstreamConfig, ways: Connections) -> UpstreamDescription:
     """What the server offers to a person who is signed in."""
     for _ in range(TRIES):
         try:

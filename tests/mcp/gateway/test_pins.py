@@ -13,7 +13,7 @@ from handrail.authoring.mcp.lock import LockFile, PinnedServer, pin_of, pinned_f
 from handrail.authoring.mcp.server_config import upstream_config
 from handrail.contract.errors import ConfigError
 from handrail.mcp.gateway.pinning import review
-from handrail.mcp.gateway.upstream import UpstreamOffer
+from handrail.mcp.gateway.upstream import UpstreamDescription
 
 RICH: dict[str, Any] = {
     "name": "edit_file",
@@ -98,7 +98,7 @@ def test_every_one_of_ten_thousand_mutations_of_pinned_definitions_is_found(defi
         tried += 1
         missed += pin_of(changed) == pin
         if tried % 50 == 0:  # what a person is shown, of some of them
-            offer = UpstreamOffer(definitions={name: changed}, pins={}, identity={})
+            offer = UpstreamDescription(definitions={name: changed}, pins={}, identity={})
             (change,) = review(config, old, offer).changes
             assert change.kind == "refused" or change.differences, changed
     assert missed == 0

@@ -13,12 +13,12 @@ from handrail.contract.live import (
     Answer,
     AudioOut,
     CallsMade,
-    Complaint,
     InputTranscript,
     Interrupted,
     LiveConfig,
     LiveEvent,
     OutputTranscript,
+    ProviderWarning,
     TurnEnded,
     Usage,
     UserSpeechEnded,
@@ -74,7 +74,7 @@ def test_every_event_of_the_example_is_understood() -> None:
         TurnEnded("interrupted", "turn_detected"),
         Interrupted(),
         TurnEnded("interrupted", "client_cancelled"),
-        Complaint("conversation_already_has_active_response", "A response is already active."),
+        ProviderWarning("conversation_already_has_active_response", "A response is already active."),
     ]
     counters = transport.counters
     assert (counters.unknown_events, counters.malformed_events, counters.unfinished_calls) == (0, 0, 1)
@@ -183,7 +183,7 @@ def test_an_answer_that_is_refused_for_another_reason_fails_the_turn() -> None:
     transport = new()
     (_, asked) = transport.user_text("Hello")
     events = told(transport, {"type": "error", "error": {"code": "rate_limit_exceeded", "event_id": asked["event_id"]}})
-    assert events == [Complaint("rate_limit_exceeded", ""), TurnEnded("failed", "rate_limit_exceeded")]
+    assert events == [ProviderWarning("rate_limit_exceeded", ""), TurnEnded("failed", "rate_limit_exceeded")]
     assert transport.waits_for_model is False
 
 

@@ -27,7 +27,7 @@ _PACKAGE = __name__.partition(".importing")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foreign:
+class ForeignTool:
     """What there is to know of a tool that somebody wrote for something else."""
 
     name: str
@@ -39,7 +39,7 @@ class Foreign:
     wants_approval: bool = False
 
 
-def adopt(foreign: Foreign, policy: Mapping[str, Any]) -> Handler:
+def adopt(foreign: ForeignTool, policy: Mapping[str, Any]) -> Handler:
     """The governed tool. `policy` are the keywords of `@tool`; what it does not say is taken to be the worst."""
     fields = dict(policy)
     effects = fields.setdefault("side_effects", "writes")
@@ -63,7 +63,7 @@ def asks_a_person(policy: Mapping[str, Any], wants_approval: bool) -> bool:
     return bool(policy.get("requires_confirmation", policy.get("side_effects") is None or wants_approval))
 
 
-def _handler(foreign: Foreign, *, takes_context: bool) -> Handler:
+def _handler(foreign: ForeignTool, *, takes_context: bool) -> Handler:
     """The function that the pipeline runs. One whose own argument is called `ctx` goes without the context."""
     run = foreign.run
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from handrail.adopt.importing.adopted import Foreign, adopt
+from handrail.adopt.importing.adopted import ForeignTool, adopt
 from handrail.adopt.importing.schema import refused
 from handrail.authoring.binding import bind_function
 from handrail.authoring.docstrings import docstring_parts
@@ -26,7 +26,7 @@ def from_function(function: Callable[..., Any], /, **policy: Any) -> Callable[..
     if signature.services:
         policy["capabilities"] = list(dict.fromkeys((*policy.get("capabilities", ()), *signature.services.values())))
 
-    foreign = Foreign(
+    foreign = ForeignTool(
         name=name,
         description=text or policy["description"] or "",
         schema=signature.schema,

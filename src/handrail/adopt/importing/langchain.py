@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from handrail.adopt.importing.adopted import Foreign, adopt
+from handrail.adopt.importing.adopted import ForeignTool, adopt
 from handrail.adopt.importing.failures import failed, invalid
 from handrail.adopt.importing.schema import refused
 from handrail.contract.errors import ToolError
@@ -42,7 +42,7 @@ def from_langchain(source: Any, /, **policy: Any) -> Callable[..., Any]:
             raise failed(_words(error, answers), writes=writes) from error
 
     is_async = _has_coroutine(source)
-    foreign = Foreign(
+    foreign = ForeignTool(
         name=name,
         description=getattr(source, "description", "") or "",
         schema=_schema(source),

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from handrail.adopt.frameworks import need
-from handrail.adopt.importing.adopted import Foreign, adopt
+from handrail.adopt.importing.adopted import ForeignTool, adopt
 from handrail.adopt.importing.failures import failed
 from handrail.adopt.importing.schema import refused
 
@@ -59,7 +59,7 @@ def from_openai_agents(
         return asyncio.run(arun(arguments, ctx))  # in a worker's thread, which has no loop
 
     is_async = not _is_plain(source)
-    foreign = Foreign(
+    foreign = ForeignTool(
         name=name,
         description=getattr(source, "description", "") or "",
         schema=_with_optional(getattr(source, "params_json_schema", None)),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from handrail.adopt.frameworks import need
-from handrail.adopt.importing.adopted import Foreign, adopt, asks_a_person
+from handrail.adopt.importing.adopted import ForeignTool, adopt, asks_a_person
 from handrail.adopt.importing.failures import failed, invalid
 from handrail.adopt.importing.schema import refused
 from handrail.contract.errors import ErrorType
@@ -52,7 +52,7 @@ def from_pydantic_ai(
     def run(arguments: dict[str, Any], ctx: Any) -> Any:
         return asyncio.run(arun(arguments, ctx))  # in a worker's thread, which has no loop
 
-    foreign = Foreign(
+    foreign = ForeignTool(
         name=known.name,
         description=known.description or "",
         schema=known.parameters_json_schema,

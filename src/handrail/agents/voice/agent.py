@@ -10,12 +10,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from handrail.agents.context_watch import ContextWatch
 from handrail.agents.conversation import Conversation
-from handrail.agents.offering import Offering, Picker
 from handrail.agents.policy import AgentPolicy
 from handrail.agents.prompts import Prompt, Prompts
-from handrail.agents.tool_use import ToolUse
+from handrail.agents.tool_selection import Picker, ToolSelection
+from handrail.agents.tool_usage import ToolUsageRanking
 from handrail.agents.voice.host_port import Abilities, VoiceError, VoiceListener, VoicePolicy
-from handrail.agents.voice.live_offer import LiveOffer
+from handrail.agents.voice.live_tool_selection import LiveToolSelection
 from handrail.agents.voice.spoken import Recogniser
 from handrail.agents.voice.text_model_adapter import TextModelAdapter
 from handrail.agents.voice.voice_session import VoiceSession
@@ -51,11 +51,11 @@ class VoiceAgent:
         self.policy = policy or VoicePolicy()
         self.recogniser = recogniser
         self.agent_policy = agent_policy or AgentPolicy()
-        self.offering = Offering(
+        self.tool_selection = ToolSelection(
             prompts or Prompts.load(guide_tokens=self.agent_policy.guide_tokens),
             self.agent_policy,
             picker,
-            ToolUse(runtime),
+            ToolUsageRanking(runtime),
         )
 
     async def begin(
@@ -120,11 +120,11 @@ class VoiceAgent:
 
     def _offer(
         self, session: Session, conversation: Conversation, connection: LiveConnection, prompt: Prompt
-    ) -> LiveOffer:
+    ) -> LiveToolSelection:
         async def choose(words: str, kept: Sequence[str]) -> Prompt:
             return (await self._prompt(session, conversation, words, kept))[0]
 
-        return LiveOffer(choose, conversation, connection, prompt, can_follow=self.model.changes_tools)
+        return LiveToolSelection(choose, conversation, connection, prompt, can_follow=self.model.changes_tools)
 
     async def _connect(self, session: Session, conversation: Conversation) -> tuple[LiveConnection, Prompt]:
         asked = [message.text for message in conversation.messages[-12:] if isinstance(message, UserMessage)]
@@ -162,7 +162,7 @@ class VoiceAgent:
         zone, name = self._zone(conversation)
         now = datetime.fromtimestamp(self.runtime.clock.time(), zone)
         changes = self.model.changes_tools
-        prompt = await self.offering.live_prompt(
+        prompt = await self.tool_selection.live_prompt(
             session, self.model.provider, query, conversation.offered, now, name, changes_tools=changes, kept=kept
         )
         return prompt, name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from handrail.agents.voice.host_phrases import unheard_no_words, unheard_yes_words
+from handrail.agents.voice.spoken_notices import unheard_no_notice, unheard_yes_notice
 from handrail.agents.voice.state.events_and_effects import (
     DecisionNotRecorded,
     DecisionRecorded,
@@ -40,7 +40,7 @@ class ConfirmationDecisions:
             _LOG.error("A spoken yes could not be carried out: %s", error)
             # The store may have recorded it before it went away, so nobody can say that nothing runs.
             if isinstance(error, StoreUnavailable):
-                return DecisionNotRecorded(asked, _NOT_KNOWN, unheard_yes_words())
+                return DecisionNotRecorded(asked, _NOT_KNOWN, unheard_yes_notice())
             return DecisionNotRecorded(asked, "refused")
         failure = answer.error
         if failure is None:
@@ -53,7 +53,7 @@ class ConfirmationDecisions:
             return DecisionRecorded(asked, declined=False)
         _LOG.info("A spoken approval was not carried out: %s", failure.message)
         if used is None:
-            return DecisionNotRecorded(asked, _NOT_KNOWN, unheard_yes_words())
+            return DecisionNotRecorded(asked, _NOT_KNOWN, unheard_yes_notice())
         if failure.type is ErrorType.STORE_UNAVAILABLE:
             return DecisionNotRecorded(asked, "not_started", failure.message)
         return DecisionNotRecorded(asked, "refused")
@@ -65,7 +65,7 @@ class ConfirmationDecisions:
             answer = await self._runtime.decline(asked, token=decision.token)
         except HandrailError as error:
             _LOG.error("A spoken no could not be carried out: %s", error)
-            return DecisionNotRecorded(asked, _NOT_KNOWN, unheard_no_words())
+            return DecisionNotRecorded(asked, _NOT_KNOWN, unheard_no_notice())
         if answer.error is not None and answer.error.type is ErrorType.DECLINED:
             return DecisionRecorded(asked, declined=True)
         return await self._too_late(asked)
@@ -75,7 +75,7 @@ class ConfirmationDecisions:
         try:
             hold = await self._runtime.store.hold_by_id(id)
         except StoreUnavailable:
-            return DecisionNotRecorded(id, _NOT_KNOWN, unheard_no_words())
+            return DecisionNotRecorded(id, _NOT_KNOWN, unheard_no_notice())
         if hold is None or hold.state is HoldState.EXPIRED:
             return DecisionNotRecorded(id, "", expired=True)
         return DecisionNotRecorded(id, "replaced" if hold.state is HoldState.SUPERSEDED else "decided")

@@ -17,7 +17,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from handrail.agents.conversation import Conversation, lost, tokens_of_message
-from handrail.agents.host_words import failed_words, late_words, too_many_calls, unfinished_words
+from handrail.agents.host_notices import failure_notice, late_notice, too_many_calls, unfinished_notice
 from handrail.agents.policy import AgentPolicy
 from handrail.contract.call import Call
 from handrail.contract.live import (
@@ -207,7 +207,7 @@ class TextModelConnection:
                     self._replace(kept, answer)
                     return
         told = {"callId": answer.call.call_id, "toolId": answer.call.name, "envelope": answer.envelope}
-        self._memory.later.append(HostMessage(late_words(told)))
+        self._memory.later.append(HostMessage(late_notice(told)))
 
     def _replace(self, kept: ToolMessage, answer: Answer) -> None:
         messages = self._memory.messages
@@ -259,7 +259,7 @@ class TextModelConnection:
             _LOG.error("The model %s failed", self._model.name, exc_info=error)
             reason = TurnEnded("failed", message="The model failed unexpectedly; the log says why.")
         if reason.reason == "failed":
-            words = failed_words(False, misconfigured=misconfigured)
+            words = failure_notice(False, misconfigured=misconfigured)
             self._memory.add(AssistantMessage(words))
             self._tell(OutputTranscript(words, words, True))
         self._tell(reason)
@@ -285,7 +285,7 @@ class TextModelConnection:
         if not text.strip() and self._waits():
             return True
         if not text.strip():
-            text = unfinished_words(number)
+            text = unfinished_notice(number)
             self._tell(OutputTranscript(text, text, True))
         self._memory.add(AssistantMessage(text, (), raw if not calls else None))
         return True

@@ -21,11 +21,10 @@ from typing import Any, assert_never
 
 from handrail.agents import events
 from handrail.agents.conversation import Conversation
-from handrail.agents.offering import unwrapped_call
 from handrail.agents.text_agent import checked_input
+from handrail.agents.tool_selection import unwrapped_call
 from handrail.agents.unacknowledged_writes import UnacknowledgedWrite, writes
 from handrail.agents.voice.confirmation_decisions import ConfirmationDecisions
-from handrail.agents.voice.host_phrases import is_said
 from handrail.agents.voice.host_port import (
     Abilities,
     Ending,
@@ -35,9 +34,10 @@ from handrail.agents.voice.host_port import (
     VoicePolicy,
     taken_over,
 )
-from handrail.agents.voice.live_offer import LiveOffer
+from handrail.agents.voice.live_tool_selection import LiveToolSelection
 from handrail.agents.voice.response_spans import ResponseSpans
 from handrail.agents.voice.spoken import Recogniser
+from handrail.agents.voice.spoken_notices import is_said
 from handrail.agents.voice.state.events_and_effects import (
     AnswerRecognised,
     CallsEnded,
@@ -92,7 +92,7 @@ from handrail.contract.live import (
     Answer,
     AudioOut,
     CallsMade,
-    Direct,
+    DirectDelivery,
     InputTranscript,
     LiveConnection,
     LiveError,
@@ -130,7 +130,7 @@ class VoiceSession:
         policy: VoicePolicy,
         max_rounds: int,
         abilities: Abilities,
-        offer: LiveOffer,
+        offer: LiveToolSelection,
         recogniser: Recogniser | None = None,
     ) -> None:
         self._offer = offer
@@ -194,7 +194,7 @@ class VoiceSession:
 
     def start(self) -> None:
         """Begin to listen to the model, and answer first what was asked for before."""
-        if isinstance(self.connection, Direct):
+        if isinstance(self.connection, DirectDelivery):
             self._loop.call_soon(self.connection.hand_to, self._take)
         else:
             self._reading = self._loop.create_task(self._read())
@@ -377,7 +377,7 @@ class VoiceSession:
 
     async def _follow(self, words: str) -> None:
         try:
-            await self._offer.follow(words)
+            await self._offer.choose_for(words)
         except LiveError:
             pass  # the live session reports its own end
         except Exception as error:  # noqa: BLE001  # the tools that it has are better than none
@@ -657,7 +657,7 @@ class ToolCalls:
         attached_as: Callable[[], int],
         connection_number: Callable[[], int],
         is_over: Callable[[], bool],
-        offer: LiveOffer,
+        offer: LiveToolSelection,
     ) -> None:
         self._offer = offer
         self._session = session

@@ -15,7 +15,7 @@ from handrail.authoring.mcp.lock import PinnedServer, pin_of, pinned_form
 from handrail.authoring.mcp.server_config import UpstreamConfig
 from handrail.contract.errors import ServiceError
 from handrail.contract.ports import Clock
-from handrail.mcp.gateway.upstream import Upstream, UpstreamOffer, UpstreamUnavailable
+from handrail.mcp.gateway.upstream import Upstream, UpstreamDescription, UpstreamUnavailable
 
 THE_SERVER = "(the server itself)"
 """Stands where the name of a tool does, when a server calls itself otherwise; no tool can have it as its name."""
@@ -59,7 +59,7 @@ async def offer_of(
     environment: Mapping[str, str],
     clock: Clock,
     auth: httpx2.Auth | None = None,
-) -> UpstreamOffer:
+) -> UpstreamDescription:
     """What the server offers now. It is started for this, and stopped again; `ServiceError` with a sentence if it cannot be."""
     upstream = Upstream(config, environment=environment, project=project, clock=clock, auth=auth)
     try:
@@ -72,7 +72,7 @@ async def offer_of(
         await upstream.stop()
 
 
-def review(config: UpstreamConfig, old: PinnedServer | None, offer: UpstreamOffer) -> PinReview:
+def review(config: UpstreamConfig, old: PinnedServer | None, offer: UpstreamDescription) -> PinReview:
     """What taking this offer would change."""
     known: Mapping[str, Mapping[str, Any]] = old.tools if old is not None else {}
     was_refused: Mapping[str, str] = old.refused if old is not None else {}

@@ -83,7 +83,7 @@ class UpstreamUnavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpstreamOffer:
+class UpstreamDescription:
     """What a server offers: its tools as it describes them, and who it says it is."""
 
     definitions: Mapping[str, Mapping[str, Any]]
@@ -99,7 +99,7 @@ class UpstreamConnection:
 
     client: Client
     process: ChildProcess | None
-    offer: UpstreamOffer
+    offer: UpstreamDescription
     listed_at: float
     stale: bool = False
     """The server has said that its tools changed."""
@@ -133,7 +133,7 @@ class Upstream:
         """Why it is not ready, in the words of a sentence about it."""
         self.starts = 0
         self.last_used = clock.monotonic()
-        self.offer: UpstreamOffer | None = None
+        self.offer: UpstreamDescription | None = None
         """What it offered when it was last asked."""
         self._environment = environment
         self._project = project
@@ -340,7 +340,7 @@ class Upstream:
             auth=self.auth,
         )
 
-    async def _offer(self, client: Client) -> UpstreamOffer:
+    async def _offer(self, client: Client) -> UpstreamDescription:
         """Every tool that the server lists, page by page, within bounds."""
         definitions: dict[str, dict[str, Any]] = {}
         pins: dict[str, str] = {}
@@ -372,7 +372,7 @@ class Upstream:
         identity = {"protocol": client.protocol_version}
         if info is not None:
             identity |= {"name": info.name[:200], "version": info.version[:100]}
-        return UpstreamOffer(
+        return UpstreamDescription(
             definitions=definitions,
             # Two tools of one name: nobody could say which of them was judged.
             pins={name: pin for name, pin in pins.items() if name not in repeated},

@@ -47,7 +47,7 @@ from handrail.mcp.server.options import TRACE_CONTEXT, McpOptions, Principal
 from handrail.mcp.server.request_body import WRITTEN_ARGUMENTS
 from handrail.mcp.server.results import RESULT_URI
 from handrail.mcp.server.tool_calls import CallRequest, EndedCall, InterimResult, McpToolCalls, unknown_tool
-from handrail.mcp.server.upstream_offers import SERVER_URI, UpstreamOffers
+from handrail.mcp.server.upstream_resources import SERVER_URI, UpstreamResources
 from handrail.providers.event_stream import as_text
 from handrail.runtime.core import RuntimeCore
 
@@ -96,7 +96,7 @@ class McpEndpoint:
         self._options = options
         self._transport = transport
         self._catalogue = McpCatalogue(runtime, options)
-        self._upstream = UpstreamOffers(runtime, self._catalogue)
+        self._upstream = UpstreamResources(runtime, self._catalogue)
         self.calls = McpToolCalls(runtime, options, self._note_written)
         self._bus = InMemorySubscriptionBus()
         self._connections: dict[int, ServerSession] = {}

@@ -98,13 +98,15 @@ class Tasks:
                 break
         return task
 
-    async def take_wishes(self, task: Document, questions: Mapping[str, Any]) -> bool:
-        """What others left is in hand, and this is asked now; False if they have left more since the task was read."""
+    async def publish_questions(self, task: Document, questions: Mapping[str, Any]) -> bool:
+        """This is asked now, and what others sent is in hand; False if they have sent more since the task was read."""
         kept, _ = await self._kept(task, {"questions": questions, "answers": {}, "cancel": False})
         return kept
 
-    async def leave(self, task: Document, *, cancel: bool = False, answers: Mapping[str, Any] | None = None) -> bool:
-        """A wish for the process that carries the task out; whether it will find it."""
+    async def send_to_owner(
+        self, task: Document, *, cancel: bool = False, answers: Mapping[str, Any] | None = None
+    ) -> bool:
+        """An answer or a cancellation, for the process that carries the task out; whether it will find it."""
         for _ in range(_TRIES):
             if task.body["status"] in TERMINAL:
                 return True

@@ -23,7 +23,7 @@ from handrail.contract.documents import Document
 from handrail.contract.envelope import ToolResponse
 from handrail.contract.errors import ErrorType, ToolError
 from handrail.contract.store import StoreUnavailable
-from handrail.mcp.server.confirming import QUESTION, Confirming, held_id
+from handrail.mcp.server.client_confirmations import QUESTION, ClientConfirmations, held_id
 from handrail.mcp.server.governed_calls import CallKey, GovernedCalls, turn_in
 from handrail.mcp.server.live_calls import TASKS, LiveCall, RequestContext, abilities, is_modern
 from handrail.mcp.server.options import McpOptions, Principal
@@ -97,7 +97,7 @@ class McpToolCalls:
         self.governed = GovernedCalls(runtime)
         self.results = Results(store, options)
         self.tasks = Tasks(store, options, runtime.owner)
-        self._confirming = Confirming(runtime, options)
+        self._confirmations = ClientConfirmations(runtime, options)
         self._sealer = Sealer(store, max(options.keep_seconds, 600))
         self._live: dict[str, tuple[LiveCall, CallKey]] = {}
         self._background: set[asyncio.Task[Any]] = set()
@@ -220,10 +220,10 @@ class McpToolCalls:
             return EndedCall(response, key.session_id, blocks)
         can = abilities(request.ctx)
         # A client shows the question to a model as easily as to a person; only one that the host trusts is asked.
-        if self._confirming.may_ask(request.who, can):
+        if self._confirmations.may_ask(request.who, can):
             return await self._confirm(request, key, response, hold_id)
         self._written(request.ctx, key)
-        linked = self._confirming.with_link(response, hold_id)
+        linked = self._confirmations.with_link(response, hold_id)
         if "tasks" in can and request.method == "tools/call":
             task = await self.tasks.create(request.who, key, request.name, request.args, call_id, hold_id=hold_id)
             assert linked.error is not None
@@ -237,7 +237,7 @@ class McpToolCalls:
         """Ask the person through their client, which is trusted to be theirs."""
         # Facts may change while the person reads; then what is shown anew has to be answered anew.
         for _ in range(_ASK_TIMES):
-            asked = await self._confirming.question(hold_id)
+            asked = await self._confirmations.question(hold_id)
             if asked is None:
                 break
             question, token = asked
@@ -251,7 +251,7 @@ class McpToolCalls:
                 answer = (await LiveCall("", request.ctx).ask({QUESTION: question}))[QUESTION]
             except ToolError:  # the client took the question and gave no answer: a person finds the link instead
                 break
-            decided = await self._confirming.decide(request.who, hold_id, token, answer)
+            decided = await self._confirmations.decide(request.who, hold_id, token, answer)
             if decided is None:
                 break
             if held_id(decided) is None:
@@ -259,14 +259,14 @@ class McpToolCalls:
                 return EndedCall(decided, key.session_id)
             response, hold_id = decided, held_id(decided) or hold_id
         self._written(request.ctx, key)
-        return EndedCall(self._confirming.with_link(response, hold_id), key.session_id)
+        return EndedCall(self._confirmations.with_link(response, hold_id), key.session_id)
 
     async def _answered(self, request: CallRequest, facts: Mapping[str, Any]) -> EndedCall | InterimResult:
         """A retry brings the person's answer to a confirmation."""
         hold_id = facts["hold"]
         key = await self.governed.key_again(facts["input"], facts["session"], facts["document"])
         answer = request.responses.get(QUESTION)
-        decided = await self._confirming.decide(
+        decided = await self._confirmations.decide(
             request.who, hold_id, facts["token"], answer if isinstance(answer, Mapping) else None
         )
         if decided is None:
@@ -277,7 +277,7 @@ class McpToolCalls:
             again = held_id(response)
             if again is None or isinstance(answer, Mapping):
                 self._written(request.ctx, key)
-                linked = response if again is None else self._confirming.with_link(response, again)
+                linked = response if again is None else self._confirmations.with_link(response, again)
                 return EndedCall(linked, key.session_id)
             return await self._confirm(request, key, response, again)
         again = held_id(decided)
@@ -331,7 +331,7 @@ class McpToolCalls:
             answers, is_cancelled = body.get("answers") or {}, body.get("cancel", False)
             questions = {name: one for name, one in live.questions.items() if name not in answers}
             is_changed = bool(answers) or is_cancelled or questions != body.get("questions", {})
-            if is_changed and not await self.tasks.take_wishes(stored, questions):
+            if is_changed and not await self.tasks.publish_questions(stored, questions):
                 return  # the next look finds what came meanwhile
             live.answer(answers)
             if is_cancelled:
@@ -351,7 +351,7 @@ class McpToolCalls:
     ) -> Document:
         hold_id = held_id(response)
         if hold_id is not None:
-            linked = self._confirming.with_link(response, hold_id)
+            linked = self._confirmations.with_link(response, hold_id)
             assert linked.error is not None
             return await self.tasks.change(task, hold=hold_id, message=linked.error.message)
         return await self.tasks.settle(
@@ -366,10 +366,10 @@ class McpToolCalls:
         if task.body["status"] in TERMINAL:
             return task, {}
         if task.body["hold"] is not None:
-            outcome = await self._confirming.outcome(task.body["hold"])
+            outcome = await self._confirmations.outcome(task.body["hold"])
             if outcome is None:
                 return task, {}
-            await self._confirming.outcome_delivered(task.body["hold"])
+            await self._confirmations.outcome_delivered(task.body["hold"])
             return await self._settle_task(who, task, outcome), {}
         known = self._live.get(task.body["call"])
         if known is not None:
@@ -408,7 +408,7 @@ class McpToolCalls:
         known = self._live.get(task.body["call"])
         if known is not None:
             known[0].answer(responses)
-        elif not await self.tasks.leave(task, answers=responses):
+        elif not await self.tasks.send_to_owner(task, answers=responses):
             raise _not_left()
 
     async def cancel_task(self, who: Principal, task_id: str) -> None:
@@ -424,7 +424,7 @@ class McpToolCalls:
         elif await self.tasks.is_orphaned(task):
             said = "Cancelled after its server had ended. Whether it had run by then is in the audit log."
             await self.tasks.change(task, status="cancelled", message=said)
-        elif not await self.tasks.leave(task, cancel=True):
+        elif not await self.tasks.send_to_owner(task, cancel=True):
             raise _not_left()
 
     async def close(self) -> None:

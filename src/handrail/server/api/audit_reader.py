@@ -62,7 +62,7 @@ async def _opened(runtime: Runtime, events: Sequence[Mapping[str, Any]]) -> list
     return [with_names(open_event(event, keys), users) for event in events]
 
 
-async def follow(runtime: Runtime, folder: Path | None, options: Options) -> AsyncIterator[bytes]:
+async def audit_frames(runtime: Runtime, folder: Path | None, options: Options) -> AsyncIterator[bytes]:
     """The lines as they are written, as frames of a stream."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + options.stream_seconds

@@ -17,7 +17,7 @@ from handrail.contract.server_requests import RequestClaim
 from handrail.contract.store import StoreUnavailable
 from handrail.server.host.hosted_session import HostedSession
 from handrail.server.host.refusals import RefusalReason, SessionRefused, busy
-from handrail.server.host.session_openers import seal, unseal
+from handrail.server.host.sealed_tokens import seal, unseal
 from handrail.server.host.session_registry import PASSING_SECONDS, SessionRegistry
 from handrail.server.key_ring import Key
 

@@ -254,7 +254,6 @@ class HostedSession:
         "conversation",
         "current",
         "earlier",
-        "ears",
         "ended",
         "id",
         "is_live",
@@ -262,6 +261,7 @@ class HostedSession:
         "is_trying",
         "last_used",
         "late",
+        "listening",
         "log",
         "passing",
         "session",
@@ -289,7 +289,7 @@ class HostedSession:
         self.busy = asyncio.Lock()
         """Whoever lets the agent speak holds it: one turn, or one late envelope, at a time."""
         self.late: set[asyncio.Task[None]] = set()
-        self.ears: asyncio.Task[None] | None = None
+        self.listening: asyncio.Task[None] | None = None
         self.ended = False
         self.last_used = monotonic()
         self.asked_at = monotonic()

@@ -20,7 +20,7 @@ from handrail.server.wire import HEARTBEAT, frame, notice, without_detail
 POLL_SECONDS = 0.25
 
 
-async def follow(
+async def remote_frames(
     sessions: SessionRegistry,
     hosted: HostedSession,
     after: int,

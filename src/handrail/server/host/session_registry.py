@@ -169,7 +169,7 @@ class SessionRegistry:
     async def close(self) -> None:
         """Let go of everything; the runtime lets writing calls finish, as long as the stop may take."""
         await self.drain()
-        tasks = [hosted.ears for hosted in self._hosted.values() if hosted.ears is not None]
+        tasks = [hosted.listening for hosted in self._hosted.values() if hosted.listening is not None]
         await self._cancel([*tasks, *self._chores])
         await self.ends.store_left()
         self._hosted.clear()
@@ -361,7 +361,7 @@ class SessionRegistry:
 
     def _enter(self, hosted: HostedSession) -> HostedSession:
         self._hosted[hosted.id] = hosted
-        hosted.ears = asyncio.get_running_loop().create_task(self._listen(hosted))
+        hosted.listening = asyncio.get_running_loop().create_task(self._listen(hosted))
         return hosted
 
     async def end(self, hosted: HostedSession, *, delete: bool = True) -> None:
@@ -371,7 +371,7 @@ class SessionRegistry:
         await self.cancel(hosted)
         await hosted.session.close()
         self._hosted.pop(hosted.id, None)
-        await self._deafen(hosted)
+        await self._stop_listening(hosted)
         if delete:
             await self.conversations.delete(hosted.id)
 
@@ -683,7 +683,7 @@ class SessionRegistry:
         except Moved:
             raise moved() from None
 
-    def is_over(self, hosted: HostedSession) -> None:
+    def clear_live(self, hosted: HostedSession) -> None:
         """`set_live` for its end, where nobody can wait for it."""
         self._spawn_late(hosted, self._free(hosted.id))
 
@@ -770,16 +770,16 @@ class SessionRegistry:
         if hosted.current is not None and hosted.current.task is not None:  # it could no longer store how it ends
             hosted.current.cut = True
             await self._cancel([hosted.current.task])
-        await self._deafen(hosted)
+        await self._stop_listening(hosted)
         if self.runtime.sessions.get(hosted.id) is hosted.session:
             await self.runtime.save(hosted.session)
             self.runtime.sessions.pop(hosted.id, None)
             self.runtime.left_session(hosted.session)
 
-    async def _deafen(self, hosted: HostedSession) -> None:
-        if hosted.ears is not None:
-            hosted.ears.cancel()
-            await asyncio.gather(hosted.ears, return_exceptions=True)
+    async def _stop_listening(self, hosted: HostedSession) -> None:
+        if hosted.listening is not None:
+            hosted.listening.cancel()
+            await asyncio.gather(hosted.listening, return_exceptions=True)
 
 
 def _hosted_session(session: Session, stored: StoredConversation, *, is_remote: bool = False) -> HostedSession:

@@ -266,7 +266,7 @@ class Admission:
 
     def _hung_up(self, hosted: HostedSession, host: ConversationHost, release: Callable[[], None]) -> None:
         release()
-        self._sessions.is_over(hosted)
+        self._sessions.clear_live(hosted)
         if self._hosts.get(hosted.id) is host:
             del self._hosts[hosted.id]
             self._by_key[host.key.hash] -= 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from handrail.contract.server_requests import RequestStore, StoredTicket
-from handrail.server.host.session_openers import seal, unseal
+from handrail.server.host.sealed_tokens import seal, unseal
 from handrail.server.key_ring import Key, KeyRing, from_ticket, to_ticket
 
 SECONDS = 30

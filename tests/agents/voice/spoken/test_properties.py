@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from handrail.agents.voice.spoken import (
     AcceptAnswers,
     ApproveRequest,
+    ConfirmationQuestions,
     DeclineRequest,
     MoveToScreen,
     QuestionExpired,
-    Questions,
     QuestionStep,
     ReadPreview,
 )
@@ -88,7 +88,7 @@ class Story:
     """Plays events to the questions and tells the witness the same."""
 
     def __init__(self) -> None:
-        self.questions = Questions()
+        self.questions = ConfirmationQuestions()
         self.witness = Witness()
         self.now = 0.0
         self.sounding: float | None = None

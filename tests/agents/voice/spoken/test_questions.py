@@ -9,10 +9,10 @@ from handrail.agents.voice.spoken import (
     AnswerMissed,
     AnswerVerdict,
     ApproveRequest,
+    ConfirmationQuestions,
     DeclineRequest,
     MoveToScreen,
     QuestionExpired,
-    Questions,
     ReadPreview,
     ScreenReason,
 )
@@ -25,9 +25,9 @@ def request(id: str = "c1", *, tool: str = "book_table", preview: str = PREVIEW)
     return {"id": id, "tool": tool, "args": {}, "preview": preview, "expires_at": 0}
 
 
-def asked(**how: object) -> Questions:
+def asked(**how: object) -> ConfirmationQuestions:
     """A question whose preview sounded from 1 to 9 and was heard to its end."""
-    questions = Questions(**how)  # type: ignore[arg-type]
+    questions = ConfirmationQuestions(**how)  # type: ignore[arg-type]
     assert questions.wanted(request(), "t1", "any", 0.0) == [ReadPreview("c1", ALOUD)]
     assert questions.our_audio(True, 1.0) == []
     assert questions.our_audio(False, 9.0) == []
@@ -35,7 +35,7 @@ def asked(**how: object) -> Questions:
     return questions
 
 
-def read_again(questions: Questions, began: float, ended: float, id: str = "c1") -> None:
+def read_again(questions: ConfirmationQuestions, began: float, ended: float, id: str = "c1") -> None:
     questions.our_audio(True, began)
     questions.our_audio(False, ended)
     assert questions.preview_spoken(id, None, ended) == [AcceptAnswers(id)]
@@ -76,11 +76,11 @@ def test_a_second_yes_approves_nothing() -> None:
 
 
 def test_a_yes_without_any_question_does_nothing() -> None:
-    assert Questions().heard("Yes.", 1.0, 2.0, None) == []
+    assert ConfirmationQuestions().heard("Yes.", 1.0, 2.0, None) == []
 
 
 def test_a_yes_while_the_preview_is_read_is_not_even_a_miss() -> None:
-    questions = Questions()
+    questions = ConfirmationQuestions()
     questions.wanted(request(), "t1", "any", 0.0)
     questions.our_audio(True, 1.0)
     assert questions.heard("Yes.", 3.0, 4.0, None) == []
@@ -138,7 +138,7 @@ def test_the_second_time_that_we_talk_over_a_question_it_goes_to_the_screen() ->
 
 
 def test_audio_that_began_before_the_end_of_the_reading_was_told_spoils_it() -> None:
-    questions = Questions()
+    questions = ConfirmationQuestions()
     questions.wanted(request(), "t1", "any", 0.0)
     questions.our_audio(True, 1.0)
     questions.our_audio(False, 9.0)
@@ -150,7 +150,7 @@ def test_audio_that_began_before_the_end_of_the_reading_was_told_spoils_it() -> 
 
 @pytest.mark.parametrize("ends", [9.0, 9.4, 15.0])
 def test_something_of_ours_right_behind_the_reading_spoils_it_however_short_it_is(ends: float) -> None:
-    questions = Questions()
+    questions = ConfirmationQuestions()
     questions.wanted(request(), "t1", "any", 0.0)
     questions.our_audio(True, 1.0)
     assert questions.preview_spoken("c1", None, 9.0) == [ReadPreview("c1", ALOUD)]
@@ -221,7 +221,7 @@ def test_where_a_local_recogniser_is_needed_its_silence_is_a_miss() -> None:
 
 
 def test_a_cut_preview_is_read_once_more_and_then_goes_to_the_screen() -> None:
-    questions = Questions()
+    questions = ConfirmationQuestions()
     questions.wanted(request(), "t1", "any", 0.0)
     assert questions.preview_cut("c1") == [ReadPreview("c1", ALOUD)]
     assert questions.heard("Yes.", 5.0, 6.0, None) == []
@@ -229,7 +229,7 @@ def test_a_cut_preview_is_read_once_more_and_then_goes_to_the_screen() -> None:
 
 
 def test_a_model_that_reads_something_else_has_not_read_it() -> None:
-    questions = Questions()
+    questions = ConfirmationQuestions()
     questions.wanted(request(), "t1", "any", 0.0)
     wrong = ALOUD.replace("for 4", "for 14")
     assert questions.preview_spoken("c1", wrong, 9.0) == [ReadPreview("c1", ALOUD)]
@@ -239,7 +239,7 @@ def test_a_model_that_reads_something_else_has_not_read_it() -> None:
 
 
 def test_a_reading_of_another_question_or_one_that_nobody_wanted_is_ignored() -> None:
-    questions = Questions()
+    questions = ConfirmationQuestions()
     assert questions.preview_spoken("c1", None, 1.0) == []
     questions.wanted(request(), "t1", "any", 2.0)
     assert questions.preview_spoken("c2", None, 9.0) == []
@@ -249,15 +249,19 @@ def test_a_reading_of_another_question_or_one_that_nobody_wanted_is_ignored() ->
 
 @pytest.mark.parametrize("channel", ["screen", "", "Any", "voice"])
 def test_only_the_channel_any_is_asked_aloud(channel: str) -> None:
-    assert Questions().wanted(request(), "t1", channel, 0.0) == [MoveToScreen("c1", ScreenReason.SCREEN_ONLY)]
+    assert ConfirmationQuestions().wanted(request(), "t1", channel, 0.0) == [
+        MoveToScreen("c1", ScreenReason.SCREEN_ONLY)
+    ]
 
 
 def test_a_language_without_a_grammar_is_asked_on_the_screen() -> None:
-    assert Questions(language="fi").wanted(request(), "t1", "any", 0.0) == [MoveToScreen("c1", ScreenReason.NO_GRAMMAR)]
+    assert ConfirmationQuestions(language="fi").wanted(request(), "t1", "any", 0.0) == [
+        MoveToScreen("c1", ScreenReason.NO_GRAMMAR)
+    ]
 
 
 def test_a_session_in_german_is_asked_and_answered_in_german() -> None:
-    questions = Questions(language="de-AT")
+    questions = ConfirmationQuestions(language="de-AT")
     assert questions.wanted(request(), "t1", "any", 0.0) == [ReadPreview("c1", PREVIEW + " Sagen Sie ja oder nein.")]
     questions.preview_spoken("c1", None, 9.0)
     assert questions.heard("Ja, bitte.", 9.5, 10.0, None) == [ApproveRequest("c1", "t1")]
@@ -265,7 +269,7 @@ def test_a_session_in_german_is_asked_and_answered_in_german() -> None:
 
 @pytest.mark.parametrize("preview", ["", "  \n", "x" * 501, "Send to \\u{202e}moc.elpmaxe", "Delete *", "Pay ₹5"])
 def test_what_cannot_be_said_aloud_goes_to_the_screen(preview: str) -> None:
-    assert Questions().wanted(request(preview=preview), "t1", "any", 0.0) == [
+    assert ConfirmationQuestions().wanted(request(preview=preview), "t1", "any", 0.0) == [
         MoveToScreen("c1", ScreenReason.NOT_SPEAKABLE)
     ]
 
@@ -294,7 +298,7 @@ def test_a_request_told_again_is_approved_with_its_fresh_token() -> None:
 
 
 def test_a_question_that_went_to_the_screen_stays_there_when_it_is_told_again() -> None:
-    questions = Questions()
+    questions = ConfirmationQuestions()
     questions.wanted(request(), "t1", "any", 0.0)
     questions.preview_cut("c1")
     questions.preview_cut("c1")
@@ -324,7 +328,7 @@ def test_a_yes_that_ends_after_the_time_is_over_expires_the_question() -> None:
 
 
 def test_a_preview_that_ends_after_the_time_is_over_asks_nothing() -> None:
-    questions = Questions()
+    questions = ConfirmationQuestions()
     questions.wanted(request(), "t1", "any", 0.0, seconds=5.0)
     assert questions.preview_spoken("c1", None, 9.0) == [QuestionExpired("c1")]
 
@@ -356,7 +360,7 @@ def test_a_call_that_the_model_made_of_words_that_have_not_come_yet_is_a_revised
 
 
 def test_a_second_call_of_the_same_tool_in_the_same_turn_waits() -> None:
-    questions = Questions()
+    questions = ConfirmationQuestions()
     questions.wanted(request("c1"), "t1", "any", 0.0, turn=1)
     assert questions.wanted(request("c2"), "t2", "any", 0.1, turn=1) == []
     assert questions.ids == ["c1", "c2"]

@@ -11,8 +11,8 @@ from handrail.agents.voice.spoken import (
     AnswerMissed,
     AnswerVerdict,
     ApproveRequest,
+    ConfirmationQuestions,
     MoveToScreen,
-    Questions,
     QuestionStep,
     understood,
 )
@@ -22,14 +22,14 @@ REQUEST = {"id": "c1", "tool": "book_table", "args": {}, "preview": PREVIEW, "ex
 NEGATIVES = negatives()
 
 
-def reading() -> Questions:
-    questions = Questions()
+def reading() -> ConfirmationQuestions:
+    questions = ConfirmationQuestions()
     questions.wanted(REQUEST, "secret", "any", 0.0)
     questions.our_audio(True, 1.0)
     return questions
 
 
-def asking() -> Questions:
+def asking() -> ConfirmationQuestions:
     questions = reading()
     questions.our_audio(False, 9.0)
     questions.preview_spoken("c1", None, 9.0)

@@ -26,11 +26,11 @@ __all__ = [
     "AcceptAnswers",
     "AnswerMissed",
     "ApproveRequest",
+    "ConfirmationQuestions",
     "DeclineRequest",
     "MoveToScreen",
     "QuestionExpired",
     "QuestionStep",
-    "Questions",
     "ReadPreview",
     "ScreenReason",
 ]
@@ -128,7 +128,7 @@ class _OpenQuestion:
     """Readings that were cut off, misread, or talked over."""
 
 
-class Questions:
+class ConfirmationQuestions:
     """The spoken confirmations of one conversation. One is open at a time; others wait for it."""
 
     def __init__(

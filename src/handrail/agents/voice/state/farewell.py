@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from handrail.agents.conversation import Conversation
-from handrail.agents.voice.host_phrases import is_said, stays_words
+from handrail.agents.voice.spoken_notices import farewell_withdrawn_notice, is_said
 from handrail.agents.voice.state.events_and_effects import EffectQueue, RecordWithdrawnEnd, TellModel, Timer, TimerKind
 from handrail.agents.voice.state.session_port import SessionPort
 from handrail.agents.voice.state.speech_output import Playback, SpokenItem
@@ -153,7 +153,7 @@ class Farewell:
             self._effects.append(RecordWithdrawnEnd(intent))
         else:
             self._host.watch_for_idleness()  # it stopped counting when nobody had spoken for long
-        words = stays_words()
+        words = farewell_withdrawn_notice()
         self._conversation.add(HostMessage(words))
         self._effects.append(TellModel(words, "silent"))
 

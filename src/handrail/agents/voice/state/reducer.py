@@ -14,9 +14,9 @@ from typing import Any
 
 from handrail.agents import events
 from handrail.agents.conversation import Conversation, lost
-from handrail.agents.host_words import late_words, unfinished_words
-from handrail.agents.voice.host_phrases import blocked_words, idle_words, lost_words, say_exactly
+from handrail.agents.host_notices import late_notice, unfinished_notice
 from handrail.agents.voice.host_port import Abilities, Ending, Sound, VoicePolicy, taken_over
+from handrail.agents.voice.spoken_notices import blocked_notice, idle_notice, lost_notice, say_exactly
 from handrail.agents.voice.state import events_and_effects as happened
 from handrail.agents.voice.state.events_and_effects import (
     Effect,
@@ -50,13 +50,13 @@ from handrail.contract.live import (
     CallsCancelled,
     CallsMade,
     Closed,
-    Complaint,
     Connected,
     Disconnected,
     InputTranscript,
     Interrupted,
     LiveCounters,
     OutputTranscript,
+    ProviderWarning,
     TurnEnded,
     UserSpeechEnded,
     UserSpeechStarted,
@@ -196,7 +196,7 @@ class ConversationReducer:
             UserSpeechEnded: self._user_speech_ended,
             Connected: self._connected,
             Disconnected: self._disconnected,
-            Complaint: self._complaint,
+            ProviderWarning: self._provider_warning,
             Closed: self._closed,
         }
 
@@ -361,10 +361,10 @@ class ConversationReducer:
         self._effects.append(RefuseCalls(tuple(Answer(call, too_many_rounds(call, rounds)) for call in event.calls)))
         self.is_generating = False
         if self.calls.has_just_run_out:
-            self._effects.append(TellClient("error", {"code": "too_many_rounds", "message": unfinished_words(rounds)}))
+            self._effects.append(TellClient("error", {"code": "too_many_rounds", "message": unfinished_notice(rounds)}))
             self.turns.finish(interrupted=False, unclaimed=self.speech.unclaimed)
         elif self.calls.runs_away:  # a provider that asks it to continue whatever it is answered
-            self._end(Ending(reason="fault", resumable=True, message=unfinished_words(rounds)))
+            self._end(Ending(reason="fault", resumable=True, message=unfinished_notice(rounds)))
         self._settle()
 
     def _model_turn_ended(self, event: TurnEnded) -> None:
@@ -452,12 +452,12 @@ class ConversationReducer:
         self._moved()
         self._effects.append(TellClient("link", {"state": "lost", "number": self.connection}))
 
-    def _complaint(self, event: Complaint) -> None:
+    def _provider_warning(self, event: ProviderWarning) -> None:
         _LOG.warning("The live provider complains (%s): %s", event.code, event.message)
 
     def _closed(self, event: Closed) -> None:
         _LOG.warning("The live session is %s: %s", event.reason, event.message)
-        self._end(Ending(reason="provider_lost", resumable=True, message=event.message or lost_words()))
+        self._end(Ending(reason="provider_lost", resumable=True, message=event.message or lost_notice()))
 
     # ------------------------------------------------------------------------------------------- turns and calls
 
@@ -487,7 +487,7 @@ class ConversationReducer:
         if not self._session.is_active:
             self._end(Ending(reason="session_ended"))
         elif self._session.blocked_for() > 0:
-            closing = self._conversation.farewell_words() or blocked_words()
+            closing = self._conversation.farewell_words() or blocked_notice()
             self.farewell.plan(PlannedEnd(reason=BLOCKED, closing=closing))
         else:
             self._settle()
@@ -543,7 +543,7 @@ class ConversationReducer:
             self._effects.append(TellClient(closed.type, closed.data))
         card = events.ended_late(told)
         self._effects.append(TellClient(card.type, card.data))
-        words = late_words(told)
+        words = late_notice(told)
         if not told.get("known"):
             self._conversation.add(HostMessage(words))
         # Known to the conversation, but not to this model: the call was made before it began to listen.
@@ -605,7 +605,7 @@ class ConversationReducer:
         idle = self._policy.idle_seconds
         left = idle - self.quiet_seconds()
         if left <= 0 and self._activity is ConversationActivity.LISTENING:
-            self.farewell.plan(PlannedEnd(reason="idle", closing=idle_words()))
+            self.farewell.plan(PlannedEnd(reason="idle", closing=idle_notice()))
             return
         self._effects.timers[Timer(TimerKind.IDLE)] = self._effects.now + (left if left > 0 else idle)
 
@@ -794,7 +794,7 @@ _MODEL_EVENTS = frozenset(
         UserSpeechEnded,
         Connected,
         Disconnected,
-        Complaint,
+        ProviderWarning,
         Closed,
     }
 )

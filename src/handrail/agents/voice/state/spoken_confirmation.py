@@ -1,9 +1,9 @@
 """Spoken confirmation in a conversation: read the preview, wait for its end, hear the answer, and decide. Pure.
 
-`spoken.Questions` decides; this reports to it what happened and does what it says. A preview is read when nobody speaks, by the
-model (whose transcript must then be the preview) or by the client's own voice. It counts as heard only if the client itself
-reports that it was played to its end. Speech began when anybody first noticed it, the sound itself among them: a provider may
-report an utterance long after it overlapped ours. The model is never asked what the person meant.
+`spoken.ConfirmationQuestions` decides; this reports to it what happened and does what it says. A preview is read when nobody
+speaks, by the model (whose transcript must then be the preview) or by the client's own voice. It counts as heard only if the
+client itself reports that it was played to its end. Speech began when anybody first noticed it, the sound itself among them: a
+provider may report an utterance long after it overlapped ours. The model is never asked what the person meant.
 
 An answer is judged when its speaker has finished: nobody, be it the microphone's level, the client or the provider, has noticed
 more speech for `FINISHED_SECONDS`. Whoever continues has not answered, even if the words of what follows have not come yet.
@@ -22,10 +22,10 @@ from handrail.agents.voice.spoken import (
     AnswerMissed,
     AnswerVerdict,
     ApproveRequest,
+    ConfirmationQuestions,
     DeclineRequest,
     MoveToScreen,
     QuestionExpired,
-    Questions,
     QuestionStep,
     ReadPreview,
 )
@@ -115,7 +115,7 @@ class SpokenConfirmation:
         self._host = host
         self._needs_local = needs_local
         """A local recogniser hears every answer as well."""
-        self._questions = Questions(language=language, needs_local=needs_local)
+        self._questions = ConfirmationQuestions(language=language, needs_local=needs_local)
         self.is_active = False
         """Something was asked in this conversation. Until then nothing that happens matters here."""
         self._next: ReadPreview | None = None

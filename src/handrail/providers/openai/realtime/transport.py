@@ -18,12 +18,12 @@ from handrail.contract.live import (
     Answer,
     AudioOut,
     CallsMade,
-    Complaint,
     Interrupted,
     LiveConfig,
     LiveCounters,
     LiveEvent,
     OutputTranscript,
+    ProviderWarning,
     Scheduling,
     TurnEnded,
     Usage,
@@ -432,7 +432,9 @@ class OpenAIRealtimeTransport:
             self.counters.malformed_events += 1
             return []
         code, cause = text_in(error.get("code")), text_in(error.get("event_id"))
-        events: list[LiveEvent] = [Complaint(code or text_in(error.get("type")), text_in(error.get("message"))[:500])]
+        events: list[LiveEvent] = [
+            ProviderWarning(code or text_in(error.get("type")), text_in(error.get("message"))[:500])
+        ]
         self._seeds = {item: seed for item, seed in self._seeds.items() if seed[0] != cause}
         if cause in self._asked:
             self._asking = None if self._asking == cause else self._asking

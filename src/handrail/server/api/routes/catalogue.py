@@ -76,7 +76,7 @@ async def try_tool(request: ApiRequest) -> Response:
             await hosted.session.end_turn()
     finally:
         hosted.is_trying = False
-        context.sessions.is_over(hosted)
+        context.sessions.clear_live(hosted)
     return answer(envelope.to_dict())
 
 

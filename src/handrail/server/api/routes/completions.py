@@ -16,7 +16,7 @@ import orjson
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from handrail.agents.host_words import blocked_words
+from handrail.agents.host_notices import blocked_notice
 from handrail.contract.model import AssistantMessage, HostMessage, Message, UserMessage
 from handrail.server.api.http import (
     ApiContext,
@@ -105,7 +105,7 @@ class NoAnswer(HttpProblem):
 
 def _blocked(seconds: float) -> NoAnswer:
     # Whoever asks again would only get the same, and at once.
-    return NoAnswer(429, blocked_words(seconds), "user_blocked", retry_after=seconds, again=False)
+    return NoAnswer(429, blocked_notice(seconds), "user_blocked", retry_after=seconds, again=False)
 
 
 async def _check_welcome(context: ApiContext, hosted: HostedSession) -> None:

@@ -50,7 +50,7 @@ async def audit(request: ApiRequest) -> Response:
 async def audit_stream(request: ApiRequest) -> ASGIApp:
     context = request.context
     place = context.take_stream(request.key)
-    return EventStream(auditing.follow(context.runtime, context.audit, context.options), place=place)
+    return EventStream(auditing.audit_frames(context.runtime, context.audit, context.options), place=place)
 
 
 @operators_only

@@ -31,8 +31,8 @@ from handrail.server.api.http import (
 from handrail.server.api.visible_tools import tools_in
 from handrail.server.host.hosted_session import HostedSession, TurnRun, events_of
 from handrail.server.host.refusals import message_reused
-from handrail.server.host.remote_sessions import follow
-from handrail.server.host.session_openers import seal, unseal
+from handrail.server.host.remote_sessions import remote_frames
+from handrail.server.host.sealed_tokens import seal, unseal
 from handrail.server.host.session_registry import BusyElsewhere
 from handrail.server.wire import notice, without_detail
 from handrail.standard_runtime import Runtime
@@ -188,7 +188,7 @@ def _answered_elsewhere(request: ApiRequest, problem: BusyElsewhere, message_id:
     place = context.take_stream(request.key)
     after = hosted.last_event if turn.state == "running" else turn.last_event - 1
     requests = _requests(context.runtime, hosted.session)
-    told = follow(context.sessions, hosted, after, requests, until=message_id, detailed=request.key.is_operator)
+    told = remote_frames(context.sessions, hosted, after, requests, until=message_id, detailed=request.key.is_operator)
     return EventStream(told, place=place)
 
 
@@ -216,7 +216,7 @@ async def listen(request: ApiRequest) -> ASGIApp:
         begin = hosted.last_event if after is None else after
         requests = _requests(context.runtime, hosted.session)
         return EventStream(
-            follow(context.sessions, hosted, begin, requests, detailed=request.key.is_operator), place=place
+            remote_frames(context.sessions, hosted, begin, requests, detailed=request.key.is_operator), place=place
         )
     reader = hosted.log.reader(after, detailed=request.key.is_operator)
     return EventStream(frames(reader, context.options, _is_here(context, hosted)), place=place, on_end=(reader.close,))

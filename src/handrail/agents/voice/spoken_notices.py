@@ -12,7 +12,7 @@ def say_exactly(text: str) -> str:
     return f"Note of the host: say the following to the person now, word for word and nothing else, and call no tool: {text}"
 
 
-def stays_words() -> str:
+def farewell_withdrawn_notice() -> str:
     """What the model gets to know of an end that was taken back."""
     return (
         "Note of the host: the person spoke into the farewell, so the voice conversation continues and its end was taken back. "
@@ -20,28 +20,28 @@ def stays_words() -> str:
     )
 
 
-def idle_words() -> str:
+def idle_notice() -> str:
     return (
         "I have not heard anything for a while, so I will end the call here. You can continue in writing at any time."
     )
 
 
-def blocked_words() -> str:
+def blocked_notice() -> str:
     return "This conversation is paused for now. Goodbye."
 
 
-def lost_words() -> str:
+def lost_notice() -> str:
     return "The voice connection was lost. You can continue in writing, or start voice again."
 
 
-def unheard_yes_words() -> str:
+def unheard_yes_notice() -> str:
     return (
         "Your yes was heard, but it is not known yet whether it could be recorded. If it was, the call is carried out, once, "
         "and its outcome is shown. Until then it can be declined on the screen."
     )
 
 
-def unheard_no_words() -> str:
+def unheard_no_notice() -> str:
     return "Your no was heard, but it is not known yet whether it could be recorded. Please decline it on the screen as well."
 
 

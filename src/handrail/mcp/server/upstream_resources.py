@@ -25,7 +25,7 @@ MARK = "handrail/external"
 _MAX_ADDRESS = 4_000
 
 
-class UpstreamOffers:
+class UpstreamResources:
     """Resources and prompts of servers, for a session."""
 
     def __init__(self, runtime: RuntimeCore, catalogue: McpCatalogue) -> None:

@@ -9,19 +9,19 @@ from handrail.contract.envelope import ToolResponse
 from handrail.contract.events import LateEnvelope
 
 
-def blocked_words(seconds: float) -> str:
+def blocked_notice(seconds: float) -> str:
     return f"This conversation is paused. You can write again in {_span(seconds)}."
 
 
-def ended_words() -> str:
+def ended_notice() -> str:
     return "This conversation has ended. Please start a new one."
 
 
-def moved_words() -> str:
+def moved_notice() -> str:
     return "This conversation continues in another connection. Please reload."
 
 
-def failed_words(partly: bool, *, misconfigured: bool = False) -> str:
+def failure_notice(partly: bool, *, misconfigured: bool = False) -> str:
     if misconfigured:
         return (
             "Sorry, I cannot answer: the connection to the model is not set up correctly. Asking again does not help; "
@@ -32,19 +32,19 @@ def failed_words(partly: bool, *, misconfigured: bool = False) -> str:
     return "Sorry, I cannot answer at the moment: the model did not respond. Please try again."
 
 
-def refused_words() -> str:
+def refusal_notice() -> str:
     return "Sorry, I cannot help with that."
 
 
-def unfinished_words(rounds: int) -> str:
+def unfinished_notice(rounds: int) -> str:
     return f"I could not finish this within {rounds} steps. Please ask for a smaller part of it."
 
 
-def cut_words() -> str:
+def cut_notice() -> str:
     return "My answer was too long and broke off here."
 
 
-def late_words(told: Mapping[str, Any]) -> str:
+def late_notice(told: Mapping[str, Any]) -> str:
     """The wire form of a late envelope, in words for the model."""
     late = LateEnvelope(
         call_id=told.get("callId"),

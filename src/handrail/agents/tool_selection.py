@@ -27,7 +27,7 @@ from handrail.agents.prompts import (
     offered,
     offered_in_text_only,
 )
-from handrail.agents.tool_use import ToolUse
+from handrail.agents.tool_usage import ToolUsageRanking
 from handrail.contract.call import Call
 from handrail.contract.definition import ToolDefinition
 from handrail.contract.errors import JsonError
@@ -47,11 +47,11 @@ _SMALLEST_DECLARATION = 20
 """Tokens. With less than this left of the budget, nothing more is tried."""
 
 
-class Offering:
+class ToolSelection:
     """Chooses tools and makes the prompt for them. A prompt is composed once for the same tools."""
 
     def __init__(
-        self, prompts: Prompts, policy: AgentPolicy, picker: Picker | None, use: ToolUse | None = None
+        self, prompts: Prompts, policy: AgentPolicy, picker: Picker | None, use: ToolUsageRanking | None = None
     ) -> None:
         self._prompts = prompts
         self._policy = policy

@@ -39,7 +39,7 @@ def held_id(response: ToolResponse) -> str | None:
     return str(error.confirmation_request["id"])
 
 
-class Confirming:
+class ClientConfirmations:
     """Puts held calls to people."""
 
     def __init__(self, runtime: RuntimeCore, options: McpOptions) -> None:

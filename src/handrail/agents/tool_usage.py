@@ -17,7 +17,7 @@ _MAX_TENANTS = 1_000
 _LIMIT = 100
 
 
-class ToolUse:
+class ToolUsageRanking:
     """One per agent."""
 
     def __init__(self, runtime: RuntimeCore) -> None:

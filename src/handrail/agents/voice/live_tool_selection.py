@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from handrail.agents.conversation import Conversation
-from handrail.agents.offering import found_tools
 from handrail.agents.prompts import Prompt
+from handrail.agents.tool_selection import found_tools
 from handrail.contract.live import Answer, LiveConnection
 from handrail.contract.offer import FIND_TOOL
 
@@ -20,7 +20,7 @@ Choose = Callable[[str, Sequence[str]], Awaitable[Prompt]]
 """The prompt for what was said, by one who may keep the tools that are declared now."""
 
 
-class LiveOffer:
+class LiveToolSelection:
     """`first` is the prompt that the session began with; `can_follow` says whether the provider changes tools in a session."""
 
     def __init__(
@@ -49,7 +49,7 @@ class LiveOffer:
         """Whether the model calls what is not declared by `call_tool`."""
         return self._prompt.through_call
 
-    async def follow(self, words: str) -> None:
+    async def choose_for(self, words: str) -> None:
         """Declare the tools that these words need, if one of them is not declared yet; `LiveError` if the session is over."""
         async with self._lock:
             prompt = await self._choose(words, self._prompt.tools)
@@ -61,7 +61,7 @@ class LiveOffer:
         names = [name for answer in answers if answer.call.name == FIND_TOOL for name in found_tools(answer.envelope)]
         if names:
             self._conversation.keep_on_offer(names)
-            await self.follow("")
+            await self.choose_for("")
 
     async def renew(self) -> None:
         """Declare the tools as they are now: the session has been pinned to newer ones."""
