@@ -22,6 +22,10 @@ MODULES = frozenset(
     }
 )  # fmt: skip
 """Module names that tell a gesture instead of a concept."""
+GESTURES = re.compile(
+    r"(?:^|_)(?:deafen|doubts|ears?|earlier|known_ids|log_room|looking|(?<!small_)talks?|telling|wish(?:es)?)(?:_|$)"
+)
+"""The same within the names of modules, classes and functions, however these are written."""
 TEST_PROPS = frozenset({"Desk", "Room", "Scene", "Stage", "Talk"})
 """What is tested is not a theatre: a test's own class is named after what it is, as a `CalendarCase`."""
 IDENTIFIERS = {
@@ -52,6 +56,9 @@ class Complaint(NamedTuple):
     sentence: str
 
 
+_CALLABLE = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
 def complaints(root: Path) -> Iterator[Complaint]:
     """Yield a complaint for each offender below `root`, in a stable order."""
     classes: dict[str, list[str]] = defaultdict(list)
@@ -60,11 +67,15 @@ def complaints(root: Path) -> Iterator[Complaint]:
         shown = path.relative_to(root).as_posix()
         tree = ast.parse(path.read_text(encoding="utf-8"), filename=shown)
         for node in ast.walk(tree):
+            if isinstance(node, (*_CALLABLE, ast.ClassDef)):
+                yield from _gesture(shown, f'line {node.lineno}: the name "{node.name}"', node.name)
             if isinstance(node, ast.ClassDef):
                 classes[node.name.lstrip("_")].append(f'"{shown}", line {node.lineno}: the class "{node.name}"')
         if path.stem != "__init__":
             stems[path.stem].append(f'The module "{shown}"')
-        if path.stem in MODULES:
+        if path.stem not in MODULES:
+            yield from _gesture(shown, "the module", path.stem)
+        else:
             yield Complaint("identifiers", shown, f'"{shown}": name the module after the concept that it holds.')
         yield from _identifiers(shown, tree)
     for name, places in sorted(classes.items()):
@@ -81,7 +92,11 @@ def complaints(root: Path) -> Iterator[Complaint]:
     yield from _phrases(root)
 
 
-_CALLABLE = (ast.FunctionDef, ast.AsyncFunctionDef)
+def _gesture(shown: str, what: str, name: str) -> Iterator[Complaint]:
+    met = GESTURES.search(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
+    if met is not None:
+        word = met.group().strip("_")
+        yield Complaint("gestures", shown, f'"{shown}", {what}: "{word}" tells a gesture; name the concept.')
 
 
 def _identifiers(shown: str, tree: ast.Module) -> Iterator[Complaint]:

@@ -80,6 +80,25 @@ def test_a_module_name_that_repeats_is_found_and_a_package_of_its_own_is_not(tmp
     assert "__init__" not in said
 
 
+@pytest.mark.parametrize(
+    ("place", "code", "word"),
+    [
+        ("src/core/a.py", "class LogRoom: ...", "log_room"),
+        ("src/core/a.py", "def doubts_about(): ...", "doubts"),
+        ("src/core/a.py", "class A:\n    async def _deafen(self): ...", "deafen"),
+        ("src/core/earlier_files.py", "", "earlier"),
+    ],
+)
+def test_a_gesture_is_found_within_the_name_of_a_module_a_class_and_a_function(tmp_path, place, code, word):
+    code, said = check(write(tmp_path, {place: f"{code}\n"}))
+    assert (code, f'"{word}" tells a gesture' in said) == (1, True)
+
+
+def test_a_word_that_only_contains_one_is_no_gesture(tmp_path):
+    code = "def clear(): ...\ndef years(): ...\ndef talkative(): ...\ndef small_talk(): ...\nclass Year: ...\n"
+    assert check(write(tmp_path, {"src/core/a.py": code})) == (0, "")
+
+
 def test_a_test_class_that_is_called_as_a_stage_prop_is_found(tmp_path):
     assert 'the class "Desk"' in check(write(tmp_path, {"tests/kit.py": "class Desk: ...\n"}))[1]
 

@@ -453,23 +453,23 @@ class Loop:
         for card in ended:
             yield card
 
-    async def _wait(self, running: asyncio.Future[Any], ear: Listener) -> None:
+    async def _wait(self, running: asyncio.Future[Any], listener: Listener) -> None:
         """Until the calls are done, or the session tells something."""
-        if ear.waiting:
+        if listener.waiting:
             await asyncio.wait({running}, timeout=0)
             return
-        ear.wake.clear()
-        waiting = asyncio.ensure_future(ear.wake.wait())
+        listener.wake.clear()
+        waiting = asyncio.ensure_future(listener.wake.wait())
         try:
             await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
 
-    def _heard(self, ear: Listener) -> list[AgentEvent]:
+    def _heard(self, listener: Listener) -> list[AgentEvent]:
         """What the session told since the last time, for the user; late envelopes also for the model."""
         told: list[AgentEvent] = []
-        while ear.waiting:
-            told += self._hear(ear.waiting.popleft())
+        while listener.waiting:
+            told += self._hear(listener.waiting.popleft())
         return told
 
     def _hear(self, event: SessionEvent) -> Iterable[AgentEvent]:

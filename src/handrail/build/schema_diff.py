@@ -252,7 +252,7 @@ class _SchemaWalk:
             return [at.unclear("", f"The schema is too deep or too large for {at.name} to be compared.")]
         seen = dict(self._seen)
         found = list(self._by_keyword(old, new, at))
-        cleared = self._without_doubts(old, new, found)
+        cleared = self._without_disproved(old, new, found)
         if cleared != found:
             # What does no harm here may do harm elsewhere that the same definition is used, and must be reported there.
             self._seen = seen
@@ -267,8 +267,8 @@ class _SchemaWalk:
             # It judges what all the other keywords left over, so that none of them can be looked at by itself.
             yield at.unclear(left_over[0])
 
-    def _without_doubts(self, old: Node, new: Node, found: list[Difference]) -> list[Difference]:
-        """The differences, without the doubts that the validator's arithmetic takes away."""
+    def _without_disproved(self, old: Node, new: Node, found: list[Difference]) -> list[Difference]:
+        """The differences, without those that the validator's arithmetic disproves."""
         if any(not (item.old_in_new or item.settled) for item in found) and self._within(
             self._old, old, self._new, new
         ):

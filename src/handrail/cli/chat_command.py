@@ -71,10 +71,10 @@ def run(options: Namespace) -> int:
         lines = Lines(None if options.message is None else [options.message])
         with authors_speak_aside():
             runtime = open_runtime(settings, registry)
-            return asyncio.run(_talk(settings, choice, runtime, screen, lines, options))
+            return asyncio.run(_converse(settings, choice, runtime, screen, lines, options))
 
 
-async def _talk(
+async def _converse(
     settings: Settings, choice: ModelChoice, runtime: Runtime, screen: Screen, lines: Lines, options: Namespace
 ) -> int:
     async with runtime:

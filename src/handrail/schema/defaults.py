@@ -38,7 +38,7 @@ def find_unsafe_defaults(schema: Schema) -> list[SchemaError]:
         return []
     found: dict[tuple[str, str], SchemaError] = {}
     try:
-        for doubt in _Proof(plain, nodes_of(root)).doubts():
+        for doubt in _Proof(plain, nodes_of(root)).unproven():
             found.setdefault((doubt.pointer, doubt.message), doubt)
     except SchemaError as beyond_limits:
         return [beyond_limits]
@@ -90,7 +90,7 @@ class _Proof:
                     if "propertyNames" in member:
                         yield (*here, "propertyNames")
 
-    def doubts(self) -> Iterator[SchemaError]:
+    def unproven(self) -> Iterator[SchemaError]:
         for path, subschema in walk(self.schema):
             if isinstance(subschema, dict) and "$dynamicRef" in subschema:
                 yield SchemaError(

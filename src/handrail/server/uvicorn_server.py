@@ -40,9 +40,9 @@ _MAX_FRAME_BYTES = 256 * 1024
 
 
 class Server(uvicorn.Server):
-    """Ends in order: `drain` is awaited between the wish to stop and the end of the connections.
+    """Ends in order: `drain` is awaited between the request to stop and the end of the connections.
 
-    A second wish calls `hurry`, which shortens the draining; a third leaves at once.
+    A second request calls `hurry`, which shortens the draining; a third leaves at once.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Server(uvicorn.Server):
         self._drain = drain
         self._ready = ready
         self._hurry = hurry
-        self._wishes = 0
+        self._stop_requests = 0
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -98,12 +98,12 @@ class Server(uvicorn.Server):
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.should_exit = True
-        self._wishes += 1
-        if self._wishes == 1 and self._loop is not None:
+        self._stop_requests += 1
+        if self._stop_requests == 1 and self._loop is not None:
             threading.Thread(target=self._leave_a_blocked_loop, args=(self._loop,), daemon=True).start()
-        elif self._wishes == 2 and self._hurry is not None and self._loop is not None:
+        elif self._stop_requests == 2 and self._hurry is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(self._hurry)
-        elif self._wishes > 2:
+        elif self._stop_requests > 2:
             os._exit(128 + number)  # as if killed: the next start finds what was not over
 
     def _leave_a_blocked_loop(self, loop: asyncio.AbstractEventLoop) -> None:

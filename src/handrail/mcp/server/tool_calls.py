@@ -310,7 +310,7 @@ class McpToolCalls:
                 # Another process may have taken an answer or a cancellation for it, which only the store can bring here.
                 await asyncio.wait([live.task], timeout=_LOOK_SECONDS)
                 if not live.task.done():
-                    await self._look_at_wishes(task.id, live)
+                    await self._synchronise_task(task.id, live)
             if live.task.cancelled():
                 response = ToolResponse.failure(ErrorType.CANCELLED, "The task was cancelled.")
             else:
@@ -321,7 +321,7 @@ class McpToolCalls:
         self._background.add(running)
         running.add_done_callback(self._background.discard)
 
-    async def _look_at_wishes(self, task_id: str, live: LiveCall) -> None:
+    async def _synchronise_task(self, task_id: str, live: LiveCall) -> None:
         """What came to another process for a call of ours, and what that one has to know to answer its client."""
         try:
             stored = await self.tasks.read(task_id)

@@ -243,7 +243,7 @@ def _session_paths() -> dict[str, Any]:
          "tools": _list(_TEXT)},
         ("sessionId", "token", "mode", "registryVersion", "tools"),
     )  # fmt: skip
-    wish = _object(
+    body = _object(
         {"mode": {"enum": ["text", "voice"]}, "user": {"type": "string", "maxLength": 256},
          "timeZone": {"type": "string", "maxLength": 64}},
         closed=True,
@@ -273,7 +273,7 @@ def _session_paths() -> dict[str, Any]:
                 "Open a session",
                 {201: ("The session and its secret", _json(opened))},
                 problems=(*_BODY, 503),
-                body=wish,
+                body=body,
             ),
         },
         "/api/sessions/{session}": {
@@ -514,7 +514,7 @@ def _operator_paths() -> dict[str, Any]:
 
 def _openai_paths() -> dict[str, Any]:
     message = _object({"role": _TEXT, "content": _ANY}, ("role",))
-    wish = _object(
+    body = _object(
         {"model": _TEXT, "messages": {"type": "array", "items": message, "minItems": 1}, "stream": _YES},
         ("messages",),
     )
@@ -529,7 +529,7 @@ def _openai_paths() -> dict[str, Any]:
                 {200: ("The answer", {**_json({"type": "object"}), **_STREAM})},
                 problems=(*_BODY, *_OF_SESSION, 409, 502),
                 parameters=headers,
-                body=wish,
+                body=body,
             )
         },
         "/v1/models": {"get": _operation("The models", {200: ("Models", _json({"type": "object"}))})},

@@ -163,7 +163,7 @@ class GeminiConversation(LiveConversation):
             return
         rate = int(str(sound.get("mimeType", sound.get("mime_type"))).partition("rate=")[2] or 16_000)
         pcm = b64decode(sound["data"].replace("-", "+").replace("_", "/"))
-        for change in self.ear.listen(pcm, rate):
+        for change in self.speech_detector.listen(pcm, rate):
             if change == "start":
                 await self._barge_in()
             else:

@@ -106,10 +106,10 @@ class RealtimeConversation(LiveConversation):
             self.play()
 
     async def _append(self, message: dict[str, Any]) -> None:
-        for change in self.ear.listen(b64decode(message["audio"]), 24_000):
+        for change in self.speech_detector.listen(b64decode(message["audio"]), 24_000):
             if change == "start":
                 self.utterances.append(self._name("item"))
-                start, item = int(self.ear.heard_ms), self.utterances[-1]
+                start, item = int(self.speech_detector.heard_ms), self.utterances[-1]
                 await self.event("input_audio_buffer.speech_started", audio_start_ms=start, item_id=item)
                 await self._barge_in()
             else:
@@ -127,7 +127,7 @@ class RealtimeConversation(LiveConversation):
         """The model heard it, whether or not the line still holds when that is reported."""
         turn = self.server.progress.next_turn()
         item = self.utterances[-1]
-        end = int(self.ear.heard_ms)
+        end = int(self.speech_detector.heard_ms)
         await self.event("input_audio_buffer.speech_stopped", audio_end_ms=end, item_id=item)
         await self.event("input_audio_buffer.committed", item_id=item, previous_item_id=None)
         if turn is None:

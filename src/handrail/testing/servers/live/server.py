@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from handrail.testing.servers.live.script import Decide, Drop, Outcome, Pause, ScriptProgress, Send, Step, Turn
-from handrail.testing.servers.live.sound import Ear
+from handrail.testing.servers.live.sound import SpeechDetector
 
 
 class Dropped(Exception):
@@ -34,7 +34,7 @@ class LiveConversation(ABC):
     def __init__(self, server: LiveServer, socket: ServerConnection) -> None:
         self.server = server
         self.socket = socket
-        self.ear = Ear()
+        self.speech_detector = SpeechDetector()
         self.stalled = False
         self._player: asyncio.Task[None] | None = None
         self.received: list[dict[str, Any]] = []

@@ -28,7 +28,7 @@ def spoken(text: str, rate: int = 24_000) -> list[bytes]:
     return [tone] * whole
 
 
-class Ear:
+class SpeechDetector:
     """Hears when speech starts, and that it has ended when it was silent for a while."""
 
     def __init__(self) -> None:
