@@ -73,6 +73,7 @@ def assemble(
     if runtime.connections is not None:
         runtime.connections.page = CONNECTIONS_PAGE
     limits = voice_options or VoiceOptions()
+    # One for both ways in: what is said over a voice socket counts like a request.
     rates = TokenBuckets(options.requests_per_minute)
     admission = Admission(sessions, voice, keys, limits, rates) if voice is not None else None
 

@@ -47,6 +47,7 @@ class ConnectionTable:
         """A new connection; it, or others that have not shown a key, are closed if there are too many."""
         self._unknown.setdefault(_address(connection), {})[connection] = None
         self._unknown_count += 1
+        # Half of the places are for those who have shown a key, however many others come.
         while self._unknown_count > self.limit // 2 or self._unknown_count + len(self._known) > self.limit:
             # The newest one is what remains where everybody else is known.
             victim = self._oldest()
@@ -55,6 +56,7 @@ class ConnectionTable:
             reason = "full" if victim is connection else "flood"
             self._closed[reason] += 1
             self.remove(victim)
+            # Not closed in order: that waits for a peer, who may mean never to answer.
             victim.transport.abort()
             address = _address(victim)
             if reason == "flood":
@@ -97,6 +99,7 @@ class ConnectionTable:
 
     def _oldest(self) -> OpenConnection | None:
         """The oldest unknown connection of the address that has the most; None if it turned out to be known."""
+        # Who floods from one address closes their own connections, and not those of the people beside them.
         address = max(self._unknown, key=lambda one: len(self._unknown[one]))
         oldest = next(iter(self._unknown[address]))
         if not oldest.has_key:

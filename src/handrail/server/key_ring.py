@@ -120,6 +120,7 @@ class TokenBuckets:
     def take(self, name: str) -> float:
         """Take one unit; 0 if there was one, else the seconds after which there will be."""
         now = self._clock()
+        # Taken out and put in again: the first of the dictionary is who was silent for the longest time.
         left, then = self._kept.pop(name, (self._size, now))
         left = min(self._size, left + (now - then) * self._size / 60)
         wait = 0.0 if left >= 1 else (1 - left) * 60 / self._size
@@ -162,6 +163,7 @@ def from_ticket(ring: KeyRing, kept: str) -> Key | None:
     if not kept.startswith("{"):
         return ring.of_hash(kept)
     facts = json.loads(kept)
+    # It follows from the role, and cannot be given.
     facts.pop("is_operator")
     key = Key(**{**facts, "roles": tuple(facts["roles"])})
     return key if ring.knows(key) else None

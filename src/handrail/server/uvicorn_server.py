@@ -163,6 +163,7 @@ def bound(options: Options) -> socket.socket:
         made = socket.socket(family, kind, number)
     except OSError as error:
         raise UsageError(f'"{options.host}" is no address of this machine ({error.strerror}).') from None
+    # Else a restart would fail for as long as connections of the last process time out in the system.
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind(address)
@@ -195,13 +196,17 @@ def make_server(
         http=protocol,
         ws=type("Voice", (VoiceProtocol,), {"table": table}),
         ws_max_size=_MAX_FRAME_BYTES,
+        # The voice protocol asks by a message of its own: a ping of the WebSocket is answered by the browser, also for a
+        # page that hangs.
         ws_ping_interval=None,
         ws_per_message_deflate=False,
         loop="asyncio",
+        # With "auto" a start that fails would be taken for an application without a start, and be served.
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
+        # Limits count by address, and anybody can write `X-Forwarded-For`.
         proxy_headers=False,
         backlog=_BACKLOG,
         h11_max_incomplete_event_size=options.max_header_bytes,

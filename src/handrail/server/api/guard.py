@@ -37,6 +37,7 @@ _PROBES = ("/healthz", "/readyz")
 _WRONG_KEYS_PER_MINUTE = 60
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:@/\s]+))(?::[0-9]{0,5})?")
 
+# In nobody's frame: under an invisible frame a click that is meant for another page would approve a call.
 CONSOLE_POLICY = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
@@ -51,6 +52,7 @@ _SECURITY = {
     "permissions-policy": "camera=(), geolocation=(), microphone=(self)",
 }
 _PAGE_HEADERS = {**_SECURITY, "content-security-policy": CONSOLE_POLICY, "cache-control": "no-cache"}
+# Never kept by a browser or a proxy: answers hold secrets of sessions and what people said.
 _API_HEADERS = {**_SECURITY, "content-security-policy": API_POLICY, "cache-control": "no-store"}
 _ALLOWED_HEADERS = "authorization, content-type, last-event-id, x-session-token, x-handrail-session, idempotency-key"
 
@@ -112,6 +114,7 @@ class Guard:
         )
         try:
             self._check(scope, path, headers)
+            # Before the key is looked at, because browsers send none with a preflight. Its origin has been checked.
             if scope["method"] == "OPTIONS" and origin is not None:
                 await _preflight()(scope, answering.receive, answering.send)
                 return
@@ -125,6 +128,8 @@ class Guard:
         except Exception:
             # The client learns that it was not its fault, and nothing about what it was.
             _log.exception("A request to %s failed", path)
+            # Too late for another status. Raised, it ends the connection, so that nobody takes what was sent for the
+            # whole.
             if answering.started:
                 raise
             message = "Something went wrong in the server; its log says what."
@@ -151,6 +156,8 @@ class Guard:
         # Probes of a balancer use addresses; they learn nothing but that the server lives.
         host = _HOST.fullmatch(headers.get("host", "")) if path not in _PROBES else None
         name = (host["address"] or host["name"]).lower().rstrip(".") if host is not None else ""
+        # A page whose own name is made to point here (DNS rebinding) has its origin's name in `Host`, and would pass as
+        # the same origin below.
         if path not in _PROBES and name not in self._hosts:
             raise HttpProblem(
                 421, "This server is not reached under that name; `hosts` in [server] lists those that it has."
@@ -190,6 +197,8 @@ class Guard:
                 wrong, lacks = str(refused), refused.scope
         if key is None:
             client = scope.get("client")
+            # By address, and only without a right key: whoever tries keys cannot lock out those who have one, even behind
+            # the same address.
             wait = self._wrong.take(str(client[0]) if client else "")
             if wait:
                 self._summary.note(
@@ -235,6 +244,7 @@ class _GuardedResponse:
             if self.origin is not None:
                 headers["access-control-allow-origin"] = self.origin
                 headers["access-control-expose-headers"] = "x-handrail-session, x-handrail-session-token, retry-after"
+                # Else the browser would hide the answer from the page that may read it.
                 headers["cross-origin-resource-policy"] = "cross-origin"
                 headers.add_vary_header("Origin")
             if self.unread:

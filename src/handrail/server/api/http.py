@@ -108,8 +108,11 @@ class HttpProblem(Exception):
         return {"error": error}
 
     def headers(self) -> dict[str, str]:
+        # A 403 for a scope that is missing carries a challenge as well (RFC 6750): from it a client knows what to ask
+        # for.
         if self.status == 401 or "error=" in self.challenge:
             return {"WWW-Authenticate": self.challenge}
+        # The SDKs of OpenAI and Anthropic repeat a 429 or 5xx by themselves, unless this header of theirs forbids it.
         told = {} if self.again else {"x-should-retry": "false"}
         return told if self.retry_after is None else {**told, "Retry-After": str(max(1, round(self.retry_after + 0.5)))}
 
@@ -253,12 +256,14 @@ async def read_body(request: Request, options: Options) -> bytes:
     """The body, within its limit and in time."""
     limit = options.max_body_bytes
     announced = request.headers.get("content-length", "")
+    # Cut, because Python refuses to read a number of thousands of digits; twenty are more than any limit.
     if announced.isdecimal() and int(announced[:20]) > limit:
         raise HttpProblem(413, f"The body is larger than the {limit} bytes that are allowed.")
     parts: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(options.slow_seconds):
+            # Counted as it comes, whatever was announced: a chunked body announces nothing.
             async for part in request.stream():
                 size += len(part)
                 if size > limit:
@@ -316,6 +321,7 @@ def number_in(request: ApiRequest, name: str, default: int, *, maximum: int) -> 
     text = request.query_params.get(name)
     if text is None or text == "":
         return default
+    # `isdecimal` alone would take the digits of any script.
     number = int(text) if len(text) <= _MAX_DIGITS and text.isascii() and text.isdecimal() else 0
     if not 0 < number <= maximum:
         raise HttpProblem(400, f'"{name}" must be a whole number from 1 to {maximum}.')
@@ -388,6 +394,8 @@ class EventStream:
             gone = True
             sending.cancel()
 
+        # ASGI tells of a client that went away only those who ask; what is sent to it afterwards is dropped without a
+        # word.
         watching = asyncio.get_running_loop().create_task(watch())
         self.place.stream = sending
         if self.place.revoked:
@@ -425,6 +433,8 @@ async def frames(
     more is left to whoever has it now."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + options.stream_seconds
+    # A comment at once: proxies and browsers hand on the beginning of an answer with its first bytes. `retry` is how long
+    # EventSource waits before it comes back.
     begin = b": handrail\nretry: 1000\n\n"
     try:
         while True:

@@ -41,6 +41,7 @@ class IdempotentRequests:
         make: Callable[[], Awaitable[HostedSession]],
     ) -> HostedSession:
         """The session that this request had before, or a new one. `secret` is that of the key."""
+        # As JSON: put together with a plain separator, another user and name could make the same text.
         digest = sha256(json.dumps([key.hash, user, name]).encode()).hexdigest()
         # The same request twice at once makes one session: here by this lock, elsewhere by the claim in the store.
         making = self._making.setdefault(digest, asyncio.Lock())
@@ -56,6 +57,7 @@ class IdempotentRequests:
             try:
                 hosted = await make()
             except BaseException:
+                # Also where the client went away meanwhile: as long as it is claimed, the same request waits for nobody.
                 with suppress(StoreUnavailable):
                     await asyncio.shield(requests.release(digest, owner=owner))
                 raise

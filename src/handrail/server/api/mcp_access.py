@@ -100,7 +100,9 @@ class McpRoutes:
             raise HttpProblem(413, "The body has more values than a request may have.") from None
         if request.arguments is not None:
             scope[WRITTEN_ARGUMENTS] = request.arguments
+            # Arguments were taken out of the body, so the length that the client announced is no longer its own.
             scope["headers"] = [one for one in scope["headers"] if one[0] != b"content-length"]
+        # Once from memory, then from the connection: the SDK listens there for the client's going away.
         waiting = [{"type": "http.request", "body": request.body, "more_body": False}]
 
         async def from_memory() -> Message:
@@ -121,6 +123,7 @@ class McpRoutes:
             if message["type"] == "http.response.start" and message["status"] < 400:
                 made = Headers(raw=message["headers"]).get(_SESSION)
                 if made is not None and not named:
+                    # Only when a session was really made: a refused request must not end another session.
                     await self._make_room(key, scope)
                     self._sessions.setdefault(whose, OrderedDict())[made] = 0
             await send(message)
@@ -151,6 +154,7 @@ class McpRoutes:
             idle = next((name for name, requests in mine.items() if not requests), None)
             if idle is None:
                 break
+            # Before it is ended, which waits: another request that needs room must not choose the same one.
             del mine[idle]
             await self._end(idle, scope)
 
@@ -196,6 +200,8 @@ class McpRoutes:
             lifetime.cancel()
         try:
             await self.mcp(scope, until_the_end, noting)
+            # The SDK believes that its client went away, and sends no end; the client is still there, and would wait for
+            # one.
             if begun and not ended:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:

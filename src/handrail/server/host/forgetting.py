@@ -46,6 +46,7 @@ async def forget_user(
         raise UsageError("Name the user whose data is to be deleted.")
     left: dict[str, str] = {f'what the service "{name}" keeps': reason for name, reason in (unopened or {}).items()}
     revoked = 0
+    # First, so that nobody opens another session with them while the rest is deleted.
     if not tenant:  # keys speak for users without a tenant
         with _noted(left, "keys"):
             revoked = len(await runtime.store.keys.revoke_of(user))
@@ -56,6 +57,7 @@ async def forget_user(
     asked = runtime.capabilities if services is None else services
     images: Any = asked.get("images")
     mentioned: set[str] = set()
+    # Asked before the store forgets who it was: the last line in the audit goes under the pseudonym.
     subject = await runtime.store.audit_subject(tenant, user)
     keep_block = runtime.policy.forget_blocks == "keep"
     connected = 0

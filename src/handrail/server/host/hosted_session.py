@@ -40,6 +40,7 @@ SPAN = 10_000_000
 MAX_EVENTS = 2_000
 MAX_BYTES = 1024 * 1024
 """Of the events that are kept."""
+# Refusals which do not say that nothing ran: another delivery of the same call may be at work, or its outcome unrecorded.
 _UNCERTAIN = (ErrorType.STORE_UNAVAILABLE, ErrorType.IN_PROGRESS)
 
 
@@ -99,6 +100,7 @@ class EventLog:
         kept = LoggedEvent(self.last, type, turn, frame(self.last, type, data), seen_by, detailed)
         self.kept.append(kept)
         self._bytes += len(kept.data)
+        # The newest stays however large it is: a reader that waits is to get it, and not a gap.
         while len(self.kept) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self.kept) > 1):
             self._bytes -= len(self.kept.popleft().data)
         for reader in self.readers:
@@ -146,6 +148,7 @@ class EventReader:
         self._at = log.last
         first = log.kept[0].number if log.kept else log.last + 1
         # Something after the number is no longer kept, or it is none of ours.
+        # A number above the last is of another log, such as that of a store that was put back to an earlier state.
         lacking = number > log.last or number < log.before or max(number, log.start) < first - 1
         if number < first:  # a reader that has seen the events that were rebuilt does not get them again
             events = [one for one in log.kept if not one.seen_by or number < one.seen_by]
@@ -344,6 +347,7 @@ class HostedSession:
         self.earlier.pop(turn.message_id, None)
         self.turns[turn.message_id] = turn
         while len(self.turns) + len(self.earlier) > MAX_TURNS:
+            # Those without their answers first: of them only the ids are missed, by a message that is sent again.
             oldest = self.earlier or self.turns
             del oldest[next(iter(oldest))]
         self.shorten()
@@ -381,6 +385,8 @@ class HostedSession:
     def messages(self, *, detailed: bool = False) -> list[dict[str, Any]]:
         """The conversation as people see it; `detailed`: as an operator does."""
         turns = sorted(self.turns.values(), key=lambda one: one.position)
+        # The text of a turn that runs is in pieces until somebody looks: joined at each piece, a long answer would cost its
+        # length's square.
         if self.current is not None:
             self.current.gather()
         if self.telling is not None:

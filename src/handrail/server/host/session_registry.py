@@ -139,6 +139,7 @@ class SessionRegistry:
         await self._until(leaving)
         await self._cancel(leaving)
         await self._until(self._running())
+        # Marked before they are cancelled: a turn that is cut is answered anew after the start, a cancelled one is over.
         for hosted in self._hosted.values():
             if hosted.current is not None:
                 hosted.current.cut = True
@@ -257,6 +258,7 @@ class SessionRegistry:
                     hosted = None
                 hosted = hosted or await self._load(session_id, token, take=not looks)
         same = hmac.compare_digest(hosted.session.token.encode(), token.encode("utf-8", "surrogatepass"))
+        # One answer for all of it: whether there is such a session is only for those whose it is.
         if not same or not key.may_use(hosted.session.user) or (key.tenant and key.tenant != hosted.session.tenant):
             raise no_session()
         if hosted.ended:

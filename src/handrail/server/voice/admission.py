@@ -127,12 +127,15 @@ class Admission:
         client.abilities = Abilities(**hello.get("abilities", {}))
         client.rate = self._rate(hello)
         while True:
+            # Each time after something was waited for: the key may have been revoked meanwhile.
             self._check_key(key)
             host = hosted.voice
             if host is None:
                 await self._begin(hosted, key, client)
                 return
             assert isinstance(host, ConversationHost)
+            # Shielded: several clients may wait for the same beginning, and one that goes away must not end it for the
+            # others.
             await asyncio.shield(host.begun)
             self._check_key(key)
             if host.voice is not None:
@@ -170,6 +173,7 @@ class Admission:
         except StoreUnavailable:
             raise _refused(store_away()) from None
         if ticket is None:
+            # Only wrong tickets are counted, so nobody at the same address is locked out by them.
             if self._wrong.take(client.address):
                 raise ClientRefused(FLOOD, "Too many wrong tickets came from there; wait a minute.")
             raise ClientRefused(

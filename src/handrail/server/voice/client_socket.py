@@ -133,6 +133,7 @@ class ClientSocket:
     def tell(self, data: bytes) -> None:
         if self._closed:
             return
+        # Only if nothing waits: what is said later may not overtake what was said before.
         if not self._cells and not self._held and self._pipe.writable.is_set():
             self._pipe.write_text(data)
             return
@@ -171,6 +172,7 @@ class ClientSocket:
 
     def _drop(self, cell: _QueuedMessage) -> None:
         self._sound_bytes -= len(cell.data)
+        # It stays in the line, empty, and is passed over there: taken out of the middle it would have to be looked for.
         cell.data = b""
 
     def _flow(self) -> None:
@@ -197,6 +199,7 @@ class ClientSocket:
         self._sounds.clear()
         if closing.word:
             self._pipe.write_text(to_json({"type": "error", "code": closing.word, "message": message}))
+        # After the error, so that a client that only looks at messages learns the reason as well.
         self._pipe.end(closing.code, message)
         self._let_go()
 
@@ -219,6 +222,7 @@ class ClientSocket:
             self.close(BAD_MESSAGE, "Audio came, but `hello` named no rate for it, or the model does not hear.")
             return
         now = self._heard_at = self._loop.time()
+        # Twice the time that passes is given back: a client that was held up may catch up, and a flood may not.
         seconds = size / (2 * rate)
         left = self._audio_left + 2 * (now - self._audio_at) - (seconds if seconds > _LEAST_SECONDS else _LEAST_SECONDS)
         self._audio_at = now
@@ -383,6 +387,7 @@ class ClientSocket:
     def _start_beating(self) -> None:
         self._beat.cancel()
         if not self._closed:
+            # Whichever comes first: the next ping, or the end of what a client may be silent.
             left = self._heard_at + self._silence_seconds - self._loop.time()
             self._beat = self._loop.call_later(min(self._options.heartbeat_seconds, left), self._beats)
 
@@ -434,6 +439,8 @@ class VoiceProtocol(WebSocketsSansIOProtocol):
         self._taker = taker
         while not self.queue.empty():
             self._hand_on(cast("dict[str, Any]", self.queue.get_nowait()))
+        # uvicorn stops reading while its queue has a frame that no application has taken, and nobody will take from it
+        # any more.
         if self.read_paused:
             self.read_paused = False
             self.transport.resume_reading()

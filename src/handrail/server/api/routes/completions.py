@@ -57,6 +57,7 @@ async def complete(request: ApiRequest) -> Response | ASGIApp:
     named = request.headers.get("idempotency-key")
     message_id = id_of(named or f"req_{secrets.token_hex(12)}", "Idempotency-Key")
     hosted = await _hosted_session(request, context, body, history)
+    # A message that was answered before is answered again, also to somebody who is blocked now: nothing runs for it.
     if hosted.known(message_id) is None:
         await _check_welcome(context, hosted)
     streamed = body.get("stream") is True
@@ -81,6 +82,7 @@ async def complete(request: ApiRequest) -> Response | ASGIApp:
         revoked = b"data: %b\n\n" % to_json(HttpProblem(401, "The key was revoked.").body())
         return EventStream(chunks, place=place, headers=headers, on_end=(reader.close,), revoked=revoked)
     if not await _finished(request, context, hosted, run, reader, cancels=not named):
+        # nginx's status for a client that has gone. Nobody reads it.
         return Response(status_code=499)
     problem = _problem(run)
     if problem is not None:
@@ -311,6 +313,8 @@ def _messages(body: Mapping[str, Any]) -> tuple[list[Message], str]:
             history.append(AssistantMessage(text))
         elif role in ("system", "developer"):
             history.append(HostMessage(text))
+        # Results of tools that the client ran itself are passed over: here only our own tools run, and only their results
+        # are believed.
         elif role not in ("tool", "function"):
             raise HttpProblem(
                 400, f"Message {place} has the role {role!r:.40}; known are system, developer, user, assistant, tool."

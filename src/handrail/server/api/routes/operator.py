@@ -117,6 +117,7 @@ async def switch(request: ApiRequest) -> Response:
     except UsageError as error:
         raise HttpProblem(404, str(error)) from None
     await runtime.store.switch(tool, reason)
+    # Others hear of it within a second. This process learns it at once, so that what it answers below is so.
     await runtime.housekeeper.learn()
     runtime.audit.emit("switch", {"toolId": tool, "off": reason, "by": request.key.traceless_name, "ok": True})
     return answer({"id": tool, "switchedOff": runtime.switches.get(tool)})

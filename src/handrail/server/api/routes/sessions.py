@@ -155,6 +155,7 @@ async def post_message(request: ApiRequest) -> Response | ASGIApp:
     if "text/event-stream" not in request.headers.get("accept", ""):
         run = await context.sessions.say(hosted, message_id, text)
         return answer({"turn": run.turn.number, "messageId": message_id, "lastEventId": run.which}, 202)
+    # Before the turn begins: a message whose answer cannot be streamed is refused while it has done nothing.
     place = context.take_stream(key)
     try:
         run = await context.sessions.say(hosted, message_id, text)
@@ -186,6 +187,7 @@ def _answered_elsewhere(request: ApiRequest, problem: BusyElsewhere, message_id:
     if "text/event-stream" not in request.headers.get("accept", ""):
         return answer({"turn": turn.number, "messageId": message_id, "lastEventId": hosted.last_event}, 202)
     place = context.take_stream(request.key)
+    # One before its last: that one says that the turn is done, and ends the stream.
     after = hosted.last_event if turn.state == "running" else turn.last_event - 1
     requests = _requests(context.runtime, hosted.session)
     told = remote_frames(context.sessions, hosted, after, requests, until=message_id, detailed=request.key.is_operator)
