@@ -53,6 +53,7 @@ class ContextWatch:
         counted = usage.input_tokens if usage is not None else 0
         tokens = counted + (usage.output_tokens if usage is not None else 0) if counted else estimate
         if counted and estimate:
+            # Never below 1: a count that leaves something out would make room that is not there.
             self._ratio = max(1.0, counted / estimate)
         window = self.window
         if self._tell is not None:

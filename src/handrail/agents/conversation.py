@@ -91,6 +91,7 @@ class Conversation:
 
     def begin(self, text: str, message_id: str | None) -> None:
         """The user's input begins a turn."""
+        # At the beginning of a turn and never within: a call and its envelope must not be separated.
         if len(self.messages) > MAX_MESSAGES or sum(self._measure()) > MAX_TOKENS:
             self._forget_oldest()
         if self.later:
@@ -104,6 +105,7 @@ class Conversation:
         """The last input was sent again: what is left of its broken answer goes."""
         if self.unfinished is not None and self.messages:
             last = self.messages[-1]
+            # One with calls stays: they have run, and their envelopes follow it.
             if isinstance(last, AssistantMessage) and not last.calls:
                 self.messages.pop()
         self.unfinished = None
@@ -224,6 +226,7 @@ class Conversation:
         starts = [place for place, message in enumerate(self.messages) if isinstance(message, UserMessage)]
         if not starts:
             return
+        # Half at once: what is sent begins differently after it, which spoils a provider's cache, so it is done seldom.
         max_messages = MAX_MESSAGES // 2 if count > MAX_MESSAGES else count
         left = total if total <= MAX_TOKENS else MAX_TOKENS // 2
         before = [0, *accumulate(tokens)]
@@ -234,6 +237,8 @@ class Conversation:
 
     def _measure(self) -> list[int]:
         """The tokens of each message; those that were measured before are not measured again."""
+        # By identity: messages are replaced and never changed, and those that were measured are held, so that no id is
+        # used again.
         known = {id(message): size for message, size in zip(self._measured, self._tokens, strict=True)}
         self._tokens = [known.get(id(message)) or tokens_of_message(message) for message in self.messages]
         self._measured = list(self.messages)

@@ -133,6 +133,7 @@ class Prompts:
         if mode == "voice" or not others:
             return None
         size = sum(len(tool.documentation) for tool in others)
+        # By their length first: the guides of a large catalogue are not put together only to be found too long.
         if size > 4 * self.guide_tokens:
             return None
         text = "\n\n".join(["# Guides", *(_deeper(tool.documentation.strip()) for tool in others)])

@@ -97,6 +97,7 @@ class TextAgent:
         checked_input(text)
         connection = session.connection  # the message came on it; the session may be resumed while this one waits
         async with conversation.lock:
+            # Only behind the lock: the session may have ended or moved while this message waited for the one before.
             words, facts = _no_turn(session, connection)
             if words:
                 yield AgentEvent("text", {"text": words})
@@ -219,6 +220,7 @@ class Loop:
     async def play(self, query: str) -> AsyncGenerator[AgentEvent, None]:
         """The events of the turn, `done` last; `query` is what the user asks, by which tools are picked."""
         queue, conversation = self._session.events_queue, self._conversation
+        # Before anything is waited for: what the session tells from here on belongs to this turn.
         self._listener = queue.attach() if self._agent.listen else None
         try:
             if conversation.unacknowledged.writes:
@@ -229,8 +231,10 @@ class Loop:
             for number in range(1, self._max_rounds + 1):
                 if conversation.later:
                     conversation.tell_later()
+                # As it is before the model is asked: what comes while it answers it has not read.
                 unread = tuple(conversation.unread)
                 self._news = False
+                # In the last round it may call nothing: otherwise a turn that only calls would end without words.
                 last = number == self._max_rounds
                 asked = self._asked = Round()
                 async with aclosing(self._ask(prompt, asked, number, allow_calls=not last)) as told:
@@ -419,6 +423,7 @@ class Loop:
         session, max_calls = self._session, self._agent.policy.calls_per_round
         made = [call._replace(connection=self._connection) for call in calls[:max_calls]]
         session.messages += 1
+        # Ids of some providers count for one message only; cards of later calls under the same id are told apart by this.
         message = f"{self._connection}.{session.messages}"
         cards = [events.started(session, call, number, message) for call in calls]
         for card in cards[:max_calls]:
@@ -431,6 +436,7 @@ class Loop:
             running = asyncio.ensure_future(session.call_many(made))
         self._running = running, made, message
         if self._listener is None:
+            # `wait` and not `await`: whoever closes this turn must not cancel a call that writes.
             await asyncio.wait({running})
         while self._listener is not None and not running.done():
             await self._wait(running, self._listener)
@@ -538,6 +544,7 @@ class Loop:
             elif self._asked.pieces and not isinstance(conversation.messages[-1], AssistantMessage):
                 conversation.add(AssistantMessage("".join(self._asked.pieces)))
         finally:
+            # Also where the wait above was cut short: providers refuse a history in which a call has no answer.
             conversation.close_open_calls()
             conversation.unfinished = self._message_id
 

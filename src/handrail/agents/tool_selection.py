@@ -122,6 +122,8 @@ class ToolSelection:
         if every is not None:
             return self._compose(session, provider, every, 0)
         self._check_search(tools)
+        # What was used, what fits the words, what is declared already (another choice costs a new declaration), what
+        # others use.
         wanted = [*reversed(used), *self._picked(query, tools), *kept, *by_use, *(tool.tool_id for tool in tools)]
         # Where tools are called through `call_tool`, it is one of those that the provider takes.
         limit = get_provider(provider).max_tools
@@ -207,6 +209,8 @@ class ToolSelection:
                 through_call=through_call,
             )
             while len(self._composed) >= _MAX_COMPOSED:
+                # With a default, because prompts of large catalogues are composed in threads, and two may drop the same
+                # one.
                 self._composed.pop(next(iter(self._composed)), None)
             self._composed[key] = prompt
         return prompt

@@ -176,6 +176,7 @@ class UnacknowledgedWrites:
         kept = []
         for first in self.writes:
             call = first.call
+            # The model knows it, and would only make it again knowingly.
             if first.answered:
                 continue
             try:
@@ -226,10 +227,12 @@ async def _outcome_of(session: Session, first: UnacknowledgedWrite, call: Call) 
 async def _recorded(session: Session, first: UnacknowledgedWrite) -> Mapping[str, Any] | None:
     """What the ledger says of a call; None while it runs, which a process may do that lives on beside this one."""
     if first.name is None:
+        # Without an id the ledger cannot be asked for it: it may have run.
         return unknown_answer(first.key[0], {"toolId": first.key[0]}).to_dict()
     entry = await known_by_id(session, first.name)
     row = await session.core.store.ledger_row(entry.ledger_key) if entry is not None and entry.ledger_key else None
     if row is None:
+        # A write is claimed in the ledger before its handler runs: without a row nothing has run.
         return _not_started(first.call)
     if row.state is LedgerState.RUNNING:
         return None

@@ -136,6 +136,7 @@ class VoiceAgent:
         config = LiveConfig(
             system=prompt.text,
             tools=prompt.declarations,
+            # While a tool runs that takes longer than a turn may, a provider that can lets the model speak on.
             background=frozenset(
                 tool.tool_id
                 for tool in session.snapshot.by_mode["voice"]

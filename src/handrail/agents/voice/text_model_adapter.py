@@ -233,6 +233,7 @@ class TextModelConnection:
         await asyncio.gather(task, return_exceptions=True)
         said, self._said = "".join(self._said), []
         if said.strip():
+            # The dots tell the model that it was interrupted there, and that nobody heard the rest.
             self._memory.add(AssistantMessage(f"{said.rstrip()} …"))
         taken_back, self._open = self._open, {}
         # They may run to their end all the same. Their envelopes then take the places that were kept, without a new answer.
@@ -280,6 +281,7 @@ class TextModelConnection:
                 self._made += 1
                 self._open[self._made] = (call, waiting)
             self._tell(CallsMade(tuple(calls[:max_calls])))
+            # Without a limit of its own: the pipeline answers every call within its hard deadline.
             await self._all_answered.wait()
             return False
         if not text.strip() and self._waits():

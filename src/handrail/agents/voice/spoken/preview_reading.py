@@ -133,6 +133,7 @@ def _is_question(rest: Sequence[str], either: Sequence[str], asked: frozenset[st
 
 def _matched(units: Sequence[Unit], said: Sequence[str], before: frozenset[str], small: frozenset[str]) -> set[int]:
     """Where the preview can have ended in what was said; nowhere if it is not there."""
+    # All places where it may have ended, and not the first: which words were left out or added shows only at the end.
     places = {0}
     for count, token in enumerate(said[:_MAX_BEFORE], start=1):
         if token not in before:

@@ -191,6 +191,7 @@ class ConfirmationQuestions:
             return self._wanted_again(known, request, preview, token)
         if asked_id in self._over and self._approved.get(asked_id, preview) == preview:
             return []  # else a yes was to what is no longer so, and the person is asked anew
+        # A spoken question has its minute at most, however long the request stays open on the screen.
         asked = _OpenQuestion(asked_id, token, str(request.get("tool", "")), preview, now + min(seconds, SECONDS), turn)
         why = self._unspeakable(preview, channel)
         if request.get("replacedBy"):
@@ -365,6 +366,7 @@ class ConfirmationQuestions:
         missed = AnswerMissed(asked.id, asked.misses)
         if asked.misses >= MAX_MISSES:
             return [missed, MoveToScreen(asked.id, ScreenReason.NOT_UNDERSTOOD), *self._close(asked)]
+        # What is said while it is read once more answers nothing.
         asked.heard_at = math.inf
         return [missed] if asked.is_reading else [missed, self._read(asked)]
 
@@ -391,6 +393,7 @@ class ConfirmationQuestions:
         return steps
 
     def _verdict(self, text: str, confidence: float | None, local: AnswerVerdict | None) -> AnswerVerdict:
+        # Only a yes has to pass more: a no that was heard wrongly costs a question, such a yes the deed.
         verdict = understood(text, language=self._language)
         if verdict is not AnswerVerdict.YES:
             return verdict

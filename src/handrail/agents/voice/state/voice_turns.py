@@ -214,6 +214,7 @@ class CallBatches:
         """The envelopes are there: they take their places in the conversation."""
         if batch in self.running:
             self.running.remove(batch)
+        # Once for calls that run beside each other: what counts is how long somebody waited.
         if not self.running and batch.turn is not None:
             batch.turn.tools_seconds += now - self.busy_since
         for placeholder, answer in zip(batch.placeholders, answers, strict=True):
