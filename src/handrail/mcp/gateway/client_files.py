@@ -19,6 +19,7 @@ from handrail.contract.errors import ConfigError, UsageError
 MAX_FILE_BYTES = 4 * 1024 * 1024
 _KEYS = ("mcpServers", "servers", "context_servers")
 """Where clients keep their servers: most of them, VS Code, Zed. VS Code's settings have `mcp` around it."""
+# `*+` does not go back over the white space: a file of commas and spaces would take its length's square.
 _LAST_COMMA = re.compile(r",\s*+[}\]]")
 _INPUT = re.compile(r"\$\{(?:input|env):([^}]+)\}")
 _PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
@@ -43,6 +44,7 @@ def read_client_file(path: Path) -> list[ImportedServer]:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise UsageError(f'"{path.name}" is too large for a configuration file of an MCP client.')
+        # Editors on Windows put a byte order mark in front.
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise UsageError(f'"{path.name}" is not text.') from None
@@ -92,6 +94,8 @@ def _values(name: str, content: Mapping[str, Any]) -> tuple[dict[str, Any], list
         if isinstance(headers, Mapping) and headers:
             values["headers"] = {}
             for header in headers:
+                # Their values stay where they are: mostly they are credentials, and the table goes into a file that is
+                # committed.
                 variable = f"{name}_{header}".upper().replace("-", "_")
                 values["headers"][str(header)] = variable
                 variables.append(variable)

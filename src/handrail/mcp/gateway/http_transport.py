@@ -79,6 +79,8 @@ class BoundedHTTP(httpx2.AsyncHTTPTransport):
     """Requests stay at the server's origin, and answers within their size."""
 
     def __init__(self, origin: httpx2.URL, max_bytes: int) -> None:
+        # No proxy and no `.netrc` of the environment: they are meant for this process, not for its tools. And no second
+        # sending: a call may have run.
         super().__init__(trust_env=False, retries=0)
         self._origin = _origin(origin)
         self._max_bytes = max_bytes
@@ -152,12 +154,14 @@ async def http_streams(
         transport = BoundedHTTP(httpx2.URL(url), max_bytes)
     except httpx2.InvalidURL as error:
         raise UpstreamFault(f"its address cannot be used ({error})") from None
+    # A host that is not there is found out within ten seconds, however long a call may take.
     timeout = httpx2.Timeout(seconds, connect=min(seconds, 10.0))
     async with (
         httpx2.AsyncClient(
             transport=transport,
             headers=dict(headers),
             timeout=timeout,
+            # A redirect would send the call once more, and its credentials along.
             follow_redirects=False,
             trust_env=False,
             auth=auth,

@@ -66,11 +66,13 @@ async def _listed(server: Upstream, live: UpstreamConnection, kind: OfferKind) -
             left -= 1
             made = _entry(server, kind, entry)
             if made is not None:
+                # The first of a name stays: a later entry must not take the place of one that was judged.
                 kept.setdefault(made["name"] if kind == "prompts" else made.get("uri") or made["uriTemplate"], made)
             await asyncio.sleep(0)  # to judge a long entry takes some milliseconds
         if not left:
             break
         following = page.get("nextCursor")
+        # A server that names the same page again would be asked for it a hundred times.
         if not isinstance(following, str) or following == cursor:
             break
         cursor = following

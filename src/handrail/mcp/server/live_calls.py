@@ -53,6 +53,7 @@ def abilities(ctx: RequestContext) -> frozenset[str]:
         return frozenset()
     can = {name for name in ("sampling", "roots") if getattr(declared, name) is not None}
     asked = declared.elicitation
+    # The older form of the capability is an empty object, and means forms.
     if asked is not None and (asked.form is not None or asked.url is None):
         can.add("elicitation")
     if is_modern(ctx) and TASKS in (declared.extensions or {}):
@@ -84,6 +85,7 @@ class LiveCall:
         self._notes = ClientNotes(self._loop)
 
     def start(self, work: Awaitable[ToolResponse]) -> None:
+        # `create_task` takes a coroutine; what is called may be any awaitable.
         async def run() -> ToolResponse:
             return await work
 
@@ -145,6 +147,8 @@ class LiveCall:
         for name, question in questions.items():
             future = futures[name] = self._loop.create_future()
             given = self._given.pop(name, None)
+            # An answer came with the request already: its client was asked this in an earlier try, which is made again
+            # from the start.
             if isinstance(given, Mapping) and _fits(question, given):
                 future.set_result(given)
             else:
@@ -169,12 +173,14 @@ class LiveCall:
 
     async def detach(self) -> None:
         """The request ends: what was said before its answer is sent, as far as its client takes it in time."""
+        # First: a request that ends takes nothing more, and what is said from now on has nobody to go to.
         self._ctx = None
         await self._notes.flush()
 
     async def _progress(
         self, ctx: RequestContext, done: float | None, total: float | None, message: str | None
     ) -> None:
+        # The protocol wants numbers that grow; words alone have none.
         self._number = self._number + 1 if done is None else done
         await ctx.session.report_progress(self._number, total, message)
 

@@ -116,6 +116,7 @@ class PlainCalls:
     def read(self, scope: Scope, body: bytes) -> PlainCall | None:
         """The call in a request; None if it is not plain."""
         headers = dict(scope["headers"])
+        # A header that comes twice is for the SDK to judge.
         if len(headers) != len(scope["headers"]) or not self._are_plain(headers):
             return None
         try:
@@ -123,11 +124,14 @@ class PlainCalls:
             if not (type(request) is dict and request.keys() == _REQUEST and request["jsonrpc"] == "2.0"):
                 return None
             number, params = request["id"], request["params"]
+            # `type` and not `isinstance`: true and false are whole numbers to Python.
             if request["method"] != CALL or type(number) not in (int, str) or type(params) is not dict:
                 return None
             if params.keys() != _PARAMS or type(params["arguments"]) is not dict or type(params["_meta"]) is not dict:
                 return None
             connection = self._client(headers[b"mcp-protocol-version"].decode("latin-1"), params)
+            # The protocol wants header and body to agree: whoever looks at headers alone, such as a proxy, judges by the
+            # header.
             if connection is None or params["name"] != headers[b"mcp-name"].decode("latin-1"):
                 return None
             events = progress_events(params["_meta"])
@@ -158,6 +162,7 @@ class PlainCalls:
         if tool is None:
             return False
         known = self._soon.get(name)
+        # By identity: a reload makes another definition under the same name.
         if known is None or known[0] is not tool:
             known = self._soon[name] = (tool, is_soon(tool))
         return known[1]
@@ -173,6 +178,8 @@ class PlainCalls:
         if len(words) > _MAX_CLIENT_BYTES:
             return None
         if len(self._clients) >= _MAX_CLIENTS:
+            # All at once: clients that still come are looked at once more, which costs less than keeping count of their
+            # use.
             self._clients.clear()
         known = self._clients[words] = _connection(version, params)
         return known
@@ -239,6 +246,7 @@ def _connection(version: str, params: Mapping[str, Any]) -> Connection | None:
         return None
     connection = Connection.from_envelope(version, meta.get(CLIENT_INFO_META_KEY), meta[CLIENT_CAPABILITIES_META_KEY])
     can = connection.client_capabilities
+    # A client that takes tasks may be given one in place of a result, which is decided on the long way.
     if can is None or TASKS in (can.extensions or {}):
         return None
     return connection

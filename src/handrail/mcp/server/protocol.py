@@ -123,6 +123,8 @@ class McpEndpoint:
             on_get_prompt=_finished(self._get_prompt),  # type: ignore[arg-type]
             on_completion=_finished(self._complete),  # type: ignore[arg-type]
         )
+        # Clients of the handshake era set a level. It is taken and not kept: only what a handler says to its client is
+        # sent.
         server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
         server.add_request_handler("tasks/get", TaskParams, self._get_task)
         server.add_request_handler("tasks/update", TaskUpdateParams, self._update_task)
@@ -171,6 +173,7 @@ class McpEndpoint:
         if isinstance(outcome, InterimResult):
             return outcome.result
         response = outcome.response
+        # A handler may answer NOT_FOUND for a record; only a tool that there is not is an error of the protocol.
         if response.error is not None and response.error.type is ErrorType.NOT_FOUND:
             session = await self.calls.governed.session(who)
             if session.plans[name] is None:
@@ -245,6 +248,7 @@ class McpEndpoint:
         session = await self.calls.governed.session(who)
         if params.name == SUMMARY:
             return {"messages": [_message({"type": "text", "text": self._catalogue.summary(session)})]}
+        # A server's prompt has the server's name and a dot in front, and no tool has a dot in its name.
         passed = await self._upstream.prompt(session, params.name, params.arguments or {})
         if passed is not None:
             return passed

@@ -107,6 +107,7 @@ class SessionCalls:
             if not (type(request) is dict and request.keys() == _REQUEST and request["jsonrpc"] == "2.0"):
                 return None
             number, params = request["id"], request["params"]
+            # An id that is still in use is refused by the SDK, which knows how.
             if request["method"] != CALL or type(number) not in (int, str) or number in session.running:
                 return None
             if type(params) is not dict or not params.keys() <= _PARAMS or type(params.get("arguments")) is not dict:
@@ -128,6 +129,7 @@ class SessionCalls:
                 meta=cast("RequestParamsMeta", meta),
                 request=Request(scope),
             )
+            # Tried now: an id that cannot be written must not be found out when the call has run.
             orjson.dumps(number)
             return SessionCall(session, number, ctx, name, params["arguments"], events)
         except (ValueError, TypeError, RecursionError):  # no JSON, or a number that only the SDK's writer knows
@@ -161,6 +163,7 @@ class SessionCalls:
             result = await self._call(call.ctx, call.name, call.args)
             outcome = {"result": serialize_server_result(CALL, call.ctx.protocol_version, result)}
         except asyncio.CancelledError:
+            # The request's own end, as when the server stops, is not the client's wish.
             if number not in session.cancelled:
                 raise
             task.uncancel()
@@ -180,6 +183,7 @@ class SessionCalls:
     def _session(self, headers: dict[bytes, bytes], who: Principal) -> OpenSession | None:
         """The session of a request, if it is of the client that opened it and of its version."""
         session = self._sessions.get(headers.get(SESSION, b""))
+        # The protocol forbids to take a session's id for proof of who asks: it travels in a header of every request.
         if session is None or session.who != who:
             return None
         version = headers.get(b"mcp-protocol-version")
@@ -193,6 +197,7 @@ class SessionCalls:
         known = self._plain.get(name)
         if known is None or known[0] is not tool:
             asks = tool.requires_confirmation or tool.confirmation_when is not None or tool.unvalidated
+            # A write takes the way that keeps what was answered until the client has it.
             asks = asks or tool.side_effects == "writes"
             known = self._plain[name] = (tool, not asks and is_soon(tool))
         return known[1]

@@ -52,6 +52,7 @@ class StdioTransport:
         return self._principal
 
     def when_written(self, ctx: RequestContext, key: CallKey, calls: McpToolCalls) -> None:
+        # By the request's id: on one pipe it is unique as long as its answer has not been written.
         self._unwritten[ctx.request_id] = (key, calls)
 
     async def written(self, message: SessionMessage) -> None:
@@ -147,6 +148,7 @@ async def _lines(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         try:
             line = await reader.readuntil(b"\n")
         except asyncio.LimitOverrunError as error:
+            # What is over the limit is taken out piece by piece: the next frame begins after the next line's end.
             await reader.readexactly(max(error.consumed, 1))
             if not skipping:
                 _refuse(writer, INVALID_REQUEST, f"A frame has at most {MAX_FRAME_BYTES} bytes.", None)
@@ -168,6 +170,7 @@ async def _sent(writer: asyncio.StreamWriter, body: dict[str, Any]) -> bool:
     writer.write(_frame(body))
     try:
         await writer.drain()
+        # `drain` returns when little is left in memory; a call counts as answered only when the pipe has all of it.
         while writer.transport.get_write_buffer_size():
             if writer.is_closing():
                 return False
@@ -192,10 +195,12 @@ async def _wire() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWri
     """The client's pipes, on descriptors of our own; what others write to standard output goes to standard error."""
     loop = asyncio.get_running_loop()
     wire_in, wire_out = os.dup(0), os.dup(1)
+    # A handler that reads standard input, or a child that inherits it, must not take the client's frames.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     sys.stdout.flush()
+    # A stray `print` would be a frame that is none, and end the client's connection.
     os.dup2(2, 1)
     reader = asyncio.StreamReader(limit=MAX_FRAME_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(wire_in, "rb", 0))

@@ -75,6 +75,7 @@ class Tasks:
     async def find(self, who: Principal, task_id: str) -> Document:
         """The task of this principal; another's does not exist for it."""
         found = await self._store.documents.get(_TASKS, task_id)
+        # One answer for both: whether another's task exists is nobody's business.
         if found is None or (found.tenant, found.user, found.body["client"]) != (who.tenant, who.user, who.client):
             raise MCPError(code=INVALID_PARAMS, message="There is no such task.", data={"taskId": task_id[:200]})
         return found
@@ -86,12 +87,14 @@ class Tasks:
 
     async def adopt(self, task: Document) -> Document | None:
         """Take over a task that nobody carries out; None if another process was first."""
+        # Questions and answers belonged to a handler that is gone with its process.
         mine = {"owner": self._owner, "questions": {}, "answers": {}, "cancel": False}
         kept, now = await self._store.documents.put(replace(task, body={**task.body, **mine}))
         return now if kept else None
 
     async def change(self, task: Document, **facts: Any) -> Document:
         """Keep what has changed, also over what another process has changed meanwhile, but not over the task's end."""
+        # Others write the same document; each try starts from what they wrote.
         for _ in range(_TRIES):
             kept, task = await self._kept(task, facts)
             if kept or task.body["status"] in TERMINAL:
@@ -126,6 +129,7 @@ class Tasks:
     async def settle(self, task: Document, response: ToolResponse, result: Mapping[str, Any]) -> Document:
         """The call has ended."""
         current = await self._store.documents.get(_TASKS, task.id)
+        # Cancelled or expired meanwhile: a task's end is final for its client.
         if current is None or current.body["status"] in TERMINAL:
             return current or task
         kind = response.error.type if response.error is not None else None
