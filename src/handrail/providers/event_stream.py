@@ -27,6 +27,7 @@ MAX_CALLS = 64
 MAX_ARGUMENTS = 70_000
 """Characters of arguments that are kept of one call: more than the pipeline accepts, so that it says what is wrong."""
 _MAX_KINDS = 100
+# Deeper than the 32 levels that the pipeline reads: it refuses this as it would the arguments in whose place it stands.
 _TOO_DEEP = "[" * 40 + "]" * 40
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
@@ -122,6 +123,7 @@ class LineDecoder:
         if self._size <= MAX_EVENT_BYTES:
             self._pieces.append(piece)
         else:
+            # Measured and not kept: the end of the line is still to be found.
             self._pieces.clear()
 
     def _take(self, piece: bytes) -> bytes | None:
@@ -157,6 +159,7 @@ class ServerSentEvents:
         if not line:
             yield from self._event()
         elif line.startswith(b"data:"):
+            # One space after the colon belongs to the form, further ones to the data.
             piece = line[5:].removeprefix(b" ")
             self._size += len(piece)
             if self._size <= MAX_EVENT_BYTES:
@@ -265,6 +268,7 @@ def bounded_args(args: Any) -> Any:
         text = orjson.dumps(args)
     except (TypeError, ValueError, RecursionError):
         return _TOO_DEEP
+    # One byte more than is allowed, so that the pipeline refuses them for their size.
     return text[: MAX_ARGUMENTS + 1].decode("utf-8", "replace") if len(text) > MAX_ARGUMENTS else args
 
 
@@ -295,6 +299,7 @@ def wire_name(name: str) -> str:
     """A tool's name as every provider accepts it back; a model's invention must not spoil each later request."""
     if _NAME.fullmatch(name):
         return name
+    # Shorter than the 64 characters that providers take: an underscore may have to come in front.
     cleaned = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:60]
     return cleaned if _NAME.fullmatch(cleaned) else f"_{cleaned}" if cleaned else "unnamed"
 

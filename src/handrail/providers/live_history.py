@@ -105,6 +105,7 @@ def read_audio(data: object, counters: LiveCounters) -> bytes:
     """PCM from base64 of either alphabet; empty, counted, if it is none. Half a sample at the end is left out."""
     if isinstance(data, str) and data.isascii():
         try:
+            # Strictly: otherwise what is no base64 is passed over, and the rest is noise that somebody hears.
             pcm = binascii.a2b_base64(data.encode().translate(_STANDARD), strict_mode=True)
         except binascii.Error:
             pass  # counted below
@@ -172,6 +173,7 @@ class SeenCalls:
         made = sha256(orjson.dumps([call.name, _parsed(call.args)], default=str, option=orjson.OPT_SORT_KEYS)).digest()[
             :16
         ]
+        # It gives back this very object where the id is new.
         before = self._seen.setdefault(call.call_id, made)
         if len(self._seen) > _MAX_SEEN:
             del self._seen[next(iter(self._seen))]

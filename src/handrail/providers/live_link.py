@@ -38,8 +38,10 @@ _MARGIN = 1.0
 _GRACE = 60.0
 """Seconds for which an old connection may wait for a quiet moment."""
 _MAX_AUDIO_BYTES = 1 << 20
+# A connection that lasted so long was no failure: attempts and delays are counted anew after it.
 _LONG_ENOUGH = 30.0
 _CLOSE_SECONDS = 2.0
+# Once may be chance; a handle that the provider no longer takes would be tried until the attempts are used up.
 _HANDLE_FAILURES = 2
 
 
@@ -256,6 +258,7 @@ class LiveLink:
         try:
             end = await self._used(socket, first)
         finally:
+            # First, so that what the next connection has to hear again is known before anything else can wait or fail.
             self._transport.lost()
             if asyncio.get_running_loop().time() - began > _LONG_ENOUGH:
                 self._failures, self._is_used = 0, True
@@ -309,6 +312,8 @@ class LiveLink:
         end = next((one for one in ended if isinstance(one, ConnectionEnded)), None)
         if end is None:
             end = _fault(next((one for one in ended if isinstance(one, Exception)), None))
+        # Before the next event goes in: a host that does not keep up holds the provider's messages in the socket, not in
+        # memory.
         await self._events.room()
         self._events.put(Disconnected(end.reason))
         return end
@@ -340,6 +345,7 @@ class LiveLink:
 
     def _arrived(self, raw: bytes | str) -> None:
         counters = self.counters
+        # Messages that nobody understands do not count as an answer: a provider that sends only such ones says nothing.
         nonsense = counters.malformed_events + counters.unknown_events
         events = self._transport.receive(raw)
         if events or nonsense == counters.malformed_events + counters.unknown_events:
@@ -353,6 +359,7 @@ class LiveLink:
             self._outbox.put(self._for_this_connection(replies))
         for event in events:
             if isinstance(event, GoAway):
+                # A provider that gives no time means soon; what is being said may still end.
                 left = _MARGIN * 5 if event.time_left is None else event.time_left
                 self._leave(0.0, max(0.0, left - _MARGIN))
             elif isinstance(event, TurnEnded) and event.reason == "done":
@@ -444,6 +451,7 @@ class LiveLink:
 
     def _delay(self) -> float:
         doubled = self._limits.first_delay * (1 << min(self._failures - 1, 10))
+        # Spread by a quarter: all sessions lose their connection at the same moment when a provider restarts.
         return min(doubled, self._limits.max_delay) * (0.75 + secrets.randbelow(250) / 1000)
 
 

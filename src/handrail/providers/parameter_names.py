@@ -80,6 +80,7 @@ def renaming(parameters: Mapping[str, Json], allowed: re.Pattern[str]) -> Renami
     except SchemaError:  # beyond all measure: no build lets it pass
         return Renaming(parameters, parameters, {})
     names: dict[str, str] = {}
+    # In an order of their own: the same schema gives the same names on any machine, as the registry's version has to.
     for name in sorted(used):
         if not allowed.fullmatch(name):
             names[name] = _free(name, used | set(names.values()))

@@ -88,6 +88,7 @@ def flatten(parts: SchemaParts, refs: LocalRefs) -> FlatSchema:
             _expand(part, refs, plain, alternatives, inlined)
     except RecursionError:  # a schema from elsewhere may be a chain of thousands of references
         raise SchemaConflict("$ref", parts[0].path, "it leads through too many others") from None
+    # Two sets for one value would have to be multiplied out.
     if len(alternatives) > 1:
         keyword, part = alternatives[1]
         raise SchemaConflict(keyword, (*part.path, keyword), "it meets other alternatives for the same value")
@@ -125,6 +126,7 @@ def leaves(parts: SchemaParts, refs: LocalRefs) -> list[FlatSchema]:
     todo, seen = [parts], set[tuple[Path, ...]]()
     while todo:
         here = todo.pop(0)
+        # By their places: alternatives that name themselves come back to the same ones for ever.
         key = tuple(part.path for part in here)
         if key in seen:
             continue
@@ -135,6 +137,7 @@ def leaves(parts: SchemaParts, refs: LocalRefs) -> list[FlatSchema]:
         elif len(seen) > _MAX_LEAVES:
             raise SchemaConflict(flat.alternatives.keyword, flat.alternatives.path, "there are too many alternatives")
         else:
+            # In front, so that the ways come in the order in which the author wrote them.
             todo[:0] = flat.alternatives.branches
     return found
 

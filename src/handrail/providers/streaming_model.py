@@ -165,6 +165,7 @@ class StreamingModel:
                 if not failure.error.retryable or attempt == self._limits.retries:
                     raise failure.error from None
                 usual = self._limits.first_wait * 2**attempt
+                # A provider may wish for minutes. Whoever waits for the answer hears sooner that there is none.
                 await self._sleep(usual if failure.wait is None else min(failure.wait, _LONGEST_WAIT))
             else:
                 return
@@ -179,6 +180,7 @@ class StreamingModel:
                 for event in events:
                     for model_event in reader.feed(event):
                         yield model_event
+                # Not at the end of the stream: some servers keep it open when the answer is over.
                 if reader.finished:
                     break
             if self.counters.oversized_events > too_large:
@@ -260,6 +262,7 @@ def failure_of(error: Exception, status: object, headers: Mapping[str, str] | No
 
 def _seconds(text: str) -> float | None:
     try:
+        # A date, the other form of `Retry-After`, is left aside: then the usual pause is made.
         seconds = float(text)
     except ValueError:
         return None

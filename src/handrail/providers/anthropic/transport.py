@@ -269,6 +269,7 @@ class MessagesReader:
         found = object_in(usage)
         # What is read from the provider's cache is part of the context as well.
         parts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        # Counts come with the beginning and, not always all of them, with the end: what is missing later stays.
         self._input = sum(count_in(found.get(name)) for name in parts) or self._input
         self._output = count_in(found.get("output_tokens")) or self._output
 

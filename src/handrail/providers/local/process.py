@@ -82,6 +82,7 @@ class EngineProcess:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=environment,
+            # asyncio takes lines of 64 KiB at most by default.
             limit=_MAX_LINE,
             start_new_session=True,  # Ctrl-C is for the parent, which stops the child
         )
@@ -139,6 +140,7 @@ class EngineProcess:
     def _cancel(self, number: int) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
+        # Not waited for: this runs while somebody is being cancelled, and one short line always has room.
         self._process.stdin.write(orjson.dumps({"cancel": number}) + b"\n")
 
     def _measured(self, measured: dict[str, Any]) -> None:
@@ -211,6 +213,7 @@ class EngineProcess:
         except TimeoutError:
             process.kill()
             await process.wait()
+        # To the end: the last words of an engine that died are the reason that is given.
         if self._reading_errors is not None:
             await asyncio.gather(self._reading_errors, return_exceptions=True)
             self._reading_errors = None

@@ -64,6 +64,7 @@ def reduced(schema: Any, root: Mapping[str, Any], depth: int = 0) -> dict[str, A
         return {"const": schema["const"]}
     if "enum" in schema:
         return {"enum": list(schema["enum"])}
+    # A grammar has no choice that excludes others. What it lets through too much, the pipeline refuses.
     for word in ("anyOf", "oneOf"):
         if isinstance(schema.get(word), list) and schema[word]:
             return {"anyOf": [reduced(one, root, depth + 1) for one in schema[word]]}

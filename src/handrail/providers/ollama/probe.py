@@ -121,6 +121,7 @@ class _OllamaProbe:
             return None
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        # A timeout of 0 would make a socket that does not wait at all.
         connection = HTTPConnection(self._host, self._port, timeout=max(0.001, self._deadline - monotonic()))
         try:
             self._connect(connection)
@@ -158,6 +159,7 @@ class _NoSuchThing(_OllamaFault):
 def _newest_first(models: list[Any]) -> list[dict[str, Any]]:
     listed = [one for one in models if isinstance(one, dict) and one.get("name")]
     found = [one for one in listed if not _is_remote(one) and not str(one["name"]).endswith(("-cloud", ":cloud"))]
+    # Twice, and sorting is stable: of models that were pulled at one moment the same one comes first at every start.
     by_name = sorted(found, key=lambda one: str(one["name"]))
     return sorted(by_name, key=lambda one: str(one.get("modified_at", "")), reverse=True)
 

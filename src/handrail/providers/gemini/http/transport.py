@@ -70,6 +70,7 @@ def body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     contents: list[dict[str, Any]] = []
     for entry in history_entries(request.messages, PROVIDER, model, ids=False):
         _add(contents, entry)
+    # The provider wants the user first; after old turns were left out, the model may be.
     if contents and contents[0]["role"] != "user":
         contents.insert(0, {"role": "user", "parts": [{"text": CONTINUATION}]})
     made: dict[str, Any] = {}
@@ -114,6 +115,7 @@ def _parts(entry: ModelTurn) -> list[dict[str, Any]]:
 
 def _response(result: CallResult) -> dict[str, Any]:
     made: dict[str, Any] = {} if result.wire_id is None else {"id": result.wire_id}
+    # The provider's own keys for a result and for a failure.
     key = "output" if result.ok else "error"
     return {"functionResponse": {**made, "name": wire_name(result.call.name), "response": {key: thaw(result.envelope)}}}
 
@@ -158,6 +160,7 @@ class GeminiReader:
         if not chunk.keys() & {"candidates", "usageMetadata", "usage_metadata", "promptFeedback", "prompt_feedback"}:
             self._counters.unknown(next(iter(chunk), "empty"))
         for candidate in objects_in(chunk.get("candidates"), self._counters):
+            # One was asked for. A server that gives several would have its answers mixed.
             if candidate.get("index") in (0, None):
                 yield from self._candidate(candidate)
 
@@ -172,6 +175,7 @@ class GeminiReader:
             if text and part.get("thought") is not True:
                 yield TextDelta(text)
         reason = _either(candidate, "finishReason", "finish_reason")
+        # The protocol's default: there is none yet.
         if isinstance(reason, str) and reason != "FINISH_REASON_UNSPECIFIED":
             self._reason = reason
 
@@ -204,6 +208,7 @@ class GeminiReader:
             raise unreadable_calls(WHO)
         if self._reason is None and not self._blocked:
             raise broke_off(WHO)
+        # A reason that nobody knows is taken for a filter's: the words stay, and no call of such an answer runs.
         reason: Reason = "refusal" if self._blocked else _REASONS.get(self._reason or "", "refusal")
         calls = [call_of(partial, PROVIDER, self._id_scope, self._response_id) for partial in self._partials]
         yield from ending(WHO, calls, self._usage, reason, kept_turn(PROVIDER, self._model, self._parts))

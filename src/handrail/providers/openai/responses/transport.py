@@ -109,6 +109,7 @@ class ResponsesReader:
         return self._response is not None
 
     def feed(self, event: bytes) -> Iterator[ModelEvent]:
+        # The vendor does not send it here; servers that speak the older protocol as well may.
         data = read_object(event, self._counters) if event.strip() != b"[DONE]" else None
         if data is None or self._is_duplicate(data.get("sequence_number")):
             return
