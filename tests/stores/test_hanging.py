@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.stores.values import claim, done, session
 from handrail.contract.conversations import StoredConversation
 from handrail.contract.store import ClaimVerdict, LedgerState, StoreUnavailable
 from handrail.stores import SqliteStore
+from handrail.stores.worker import Worker
 
 LIMIT = 0.4
 """Short for a commit on a busy machine: whoever does not want to be told so asks until it is answered."""
@@ -182,3 +184,25 @@ def test_requests_of_a_loop_that_was_closed_are_forgotten(path: Path) -> None:
     assert store._writer is not None
     assert len(store._writer._watched) == 1
     asyncio.run(store.close())
+
+
+async def test_who_was_frozen_with_the_store_does_not_blame_it_when_it_wakes():
+    goes_on = threading.Event()
+
+    def carry_out(batch):
+        goes_on.wait(60)
+        for job in batch:
+            job.outcome = "done"
+
+    worker = Worker("frozen", carry_out, limit=0.5)
+    asked = worker.submit(lambda: None)
+    await asyncio.sleep(0)
+    time.sleep(1)
+    asyncio.get_running_loop().call_later(0.3, goes_on.set)
+    assert await asked == "done"
+    assert worker.timeouts == 0
+    goes_on.clear()
+    with pytest.raises(StoreUnavailable, match=r"has not answered for 0\.5 seconds"):
+        await worker.submit(lambda: None)
+    goes_on.set()
+    worker.stop()

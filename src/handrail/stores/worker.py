@@ -25,6 +25,9 @@ from handrail.contract.store import StoreUnavailable
 T = TypeVar("T")
 _log = logging.getLogger("handrail.stores")
 LIMIT_SECONDS = 10.0
+_LATE_SECONDS = 0.25
+_SECOND_CHANCE_SECONDS = 1.0
+"""Who looks so late was frozen, and the thread with it: what it waits for may be there already."""
 _LARGEST_BATCH = 512
 """From here on no more is added: it bounds how long the first waits for the last, and what one failed commit takes with it."""
 
@@ -125,7 +128,7 @@ class Worker:
             for closed in [one for one in self._watched if one.is_closed()]:
                 del self._watched[closed]
             watched = self._watched[loop] = deque()
-            loop.call_later(self._limit, self._watch, loop)
+            loop.call_later(self._limit, self._watch, loop, asked.deadline)
         while watched and watched[0].is_answered:
             watched.popleft()
         watched.append(asked)
@@ -141,16 +144,19 @@ class Worker:
             return False
         return True
 
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _watch(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
         """In the loop: tell those who have waited too long, and look again when the next would have."""
         watched = self._watched[loop]
         now = time.monotonic()
+        if now > due + _LATE_SECONDS:
+            for asked in watched:
+                asked.deadline = max(asked.deadline, now + _SECOND_CHANCE_SECONDS)
         while watched and (watched[0].is_answered or watched[0].deadline <= now):
             asked = watched.popleft()
             if not asked.is_answered:
                 self._give_up(asked)
         if watched:
-            loop.call_later(watched[0].deadline - now, self._watch, loop)
+            loop.call_later(watched[0].deadline - now, self._watch, loop, watched[0].deadline)
         else:
             del self._watched[loop]
 
