@@ -14,6 +14,7 @@ from handrail.contract.store import StoreUnavailable
 from handrail.server.api.routes import sessions
 from handrail.server.host.refusals import RefusalReason, SessionRefused
 from handrail.server.options import Options
+from handrail.server.voice.close_codes import RESTART
 from handrail.server.voice.voice_protocol import PROTOCOL
 
 WRITE = 'call post {"q": "30"}'
@@ -519,6 +520,24 @@ async def test_a_ticket_for_voice_is_taken_by_the_other_server_and_once(tmp_path
             async with connected(first, ana.id) as again:
                 await again.send("hello", protocol=PROTOCOL, ticket=ticket)
                 await again.refused(4401)
+
+
+async def test_a_voice_conversation_that_another_server_has_taken_ends_where_it_was(tmp_path, store):
+    """As when its server was frozen for so long that it was taken for dead."""
+    async with voice_server(tmp_path, store=store) as first, voice_server(tmp_path, store=store) as second:
+        ana = await first.open()
+        there = at(second, ana)
+        ticket = (await ticket_for(ana))["ticket"]
+        async with connected(first, ana.id) as client:
+            await client.send("hello", protocol=PROTOCOL, ticket=ticket)
+            await client.message("ready")
+            await asyncio.sleep(2)  # nobody speaks
+            await first.runtime.store.release_owner(first.runtime.owner)  # as far as others can tell, it has died
+            assert (await there.post("hello", "m1")).status_code == 202
+            async with asyncio.timeout(10):
+                assert await client.closed() == RESTART.code
+        shown = await ended(there)
+        assert [one["text"].strip() for one in shown["messages"]] == ["hello", "You said: hello"]
 
 
 @pytest.mark.parametrize("asks", [False, True])

@@ -701,7 +701,7 @@ class SessionRegistry:
     # Memory
 
     async def _watch(self) -> None:
-        """Listeners of a session that another process has taken are asked to connect again."""
+        """Whoever listens to, or speaks in, a session that another process has taken is asked to connect again."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
@@ -710,9 +710,9 @@ class SessionRegistry:
                     hosted = self._hosted.get(session_id)
                     if hosted is None or hosted.voice is None:
                         await self._free(session_id)
-                heard = [hosted for hosted in self._hosted.values() if hosted.log.readers]
-                owners = await self.conversations.owners([hosted.id for hosted in heard]) if heard else {}
-                for hosted in heard:
+                used = [one for one in self._hosted.values() if one.log.readers or one.voice is not None]
+                owners = await self.conversations.owners([hosted.id for hosted in used]) if used else {}
+                for hosted in used:
                     if owners.get(hosted.id, self.runtime.owner) != self.runtime.owner:
                         await self._let_go(hosted)
                 await self._end_all_unused()

@@ -157,7 +157,7 @@ class Admission:
             host.hang_up(KEY_REVOKED)
             raise ClientRefused(TICKET, _REVOKED)
         try:
-            await self._sessions.find(host.hosted.id, host.hosted.session.token, host.key)
+            await self._sessions.find(host.hosted.id, host.hosted.session.token, host.key, looks=True)
         except StoreUnavailable:
             return  # it is not known now; the next time will tell
         except SessionRefused as refused:
