@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import httpx2 as httpx
 from tests.crash.proxy import NetworkProxy
-from tests.crash.rolling_restarts import Page, RollingFigures, RollingRestarts
+from tests.crash.rolling_restarts import Message, Page, RollingFigures, RollingRestarts
 from tests.crash.run import room
 from tests.crash.two_servers import Client, Wanted, _free_port
 from tests.postgres_server import PostgresServer, postgres_server
@@ -211,6 +211,13 @@ class FrozenServers(RollingRestarts):
                         await self._show(self.random.choice(self.clients))
             await asyncio.sleep(self.random.uniform(0, 0.1))
 
+    async def _find_requests(self, page: Page) -> None:
+        """What a page does that has missed something: it looks what waits for the person, too."""
+        answer = await self._ask("GET", f"/api/sessions/{page.id}?tokens=true", headers=page.headers)
+        if answer is not None and answer.status_code == 200:
+            for request in answer.json()["confirmations"]:
+                page.requests[request["args"]["account"]] = request
+
     async def _show(self, client: Client) -> list[dict[str, Any]]:
         """What any server shows has to hold what somebody had heard before it was asked."""
         while True:
@@ -246,8 +253,20 @@ class FrozenServers(RollingRestarts):
 
     async def _hear(self, page: Page, event: StreamedEvent) -> None:
         await super()._hear(page, event)
+        if event.type == "resync":
+            await self._find_requests(page)
+            page.told.set()
         if event.type == "done" and event.data is not None and event.data.get("state") == "done":
             self._know(page, event.data["messageId"], event.data["text"])
+
+    async def _approve(self, page: Page, message: Message) -> None:
+        try:
+            await super()._approve(page, message)
+        finally:
+            if not message.approved:
+                self.figures.strange.append(
+                    f"{message.id} was not approved; its request is {page.requests.get(message.id)}"
+                )
 
     # The verdict
 
