@@ -51,7 +51,7 @@ _new = tuple.__new__
 
 def milliseconds_since(started: float) -> float:
     """The time that a call has taken, to the microsecond."""
-    return int((perf_counter() - started) * 1_000_000) / 1000
+    return (perf_counter() - started) * 1_000_000 // 1 / 1000
 
 
 class AuditTrail:
@@ -278,7 +278,7 @@ class Answers:
         plan, session, turn, started = attempt.plan, attempt.session, attempt.turn, attempt.started
         session.last_used = started
         ended = perf_counter()
-        duration = int((ended - started) * 1_000_000) / 1000  # `milliseconds_since`, without the call
+        duration = (ended - started) * 1_000_000 // 1 / 1000  # `milliseconds_since`, without the call
         if session.running or started < turn.tools_until:
             turn.tool_ms += turn.uncounted(started, duration)
         else:

@@ -579,7 +579,7 @@ def prepare(attempt: Attempt) -> Refusal | None:
             filled: list[str] = []
             args = fill(args, "", filled, True)  # they are the attempt's own since step 2
             if filled:
-                attempt.defaulted = tuple(filled)
+                attempt.defaulted = plan.same_names(filled)
     else:
         if plan.violations is not None:
             violations = plan.violations(args)

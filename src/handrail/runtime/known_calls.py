@@ -68,7 +68,7 @@ def id_key(call: Call, connection: int) -> str | None:
         return f"{STABLE_ID}{connection}:{call_id}"
     # Providers choose the id. One such as "3:x" must not get the key of the id "x" on connection 3.
     separator = ":" if ":" in call_id and _LIKE_A_CONNECTION.match(call_id) else ""
-    return f"{STABLE_ID}{separator}{call_id}"
+    return STABLE_ID + separator + call_id
 
 
 def id_of_key(key: str) -> str:

@@ -43,6 +43,7 @@ class ToolPlan:
     """One tool under one policy."""
 
     __slots__ = (
+        "_names",
         "admission",
         "always_confirm",
         "audit_fields",
@@ -154,8 +155,20 @@ class ToolPlan:
         self.fill = parts[1] if parts is not None else None
         self.violations = parts[2] if parts is not None else None
         """What the validator does, in its parts; None where it does more."""
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.defaults_plain = bool(getattr(self.validator, "defaults_plain", False))
         """Plain arguments stay plain, in the sense of `read_arguments`, when defaults are filled in."""
+
+    def same_names(self, names: list[str]) -> tuple[str, ...]:
+        """The names as one tuple for all calls that have the same ones: what calls leave behind is looked through again and again
+        by the garbage collector, and nearly all lack the same arguments."""
+        made = tuple(names)
+        known = self._names.get(made)
+        if known is None:
+            if len(self._names) >= _MAX_NAMES:
+                self._names.clear()
+            known = self._names[made] = made
+        return known
 
 
 def _differs(definition: ToolDefinition) -> bool:
