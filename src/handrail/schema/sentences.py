@@ -8,9 +8,8 @@ the allowed values are named: the sentences go to the audit and the log as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from handrail.schema.explain import Exhausted, Explainer, SchemaProblem, Steps
 from handrail.schema.phrases import MAX_COMPARED, MAX_LISTED, counted, cut, listed, lowered, nearest, quoted, was_given
@@ -41,8 +40,7 @@ _LONGEST_KEY = 200
 _MAX_HINTS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class _ShownPlace:
+class _ShownPlace(NamedTuple):
     """A place in the instance: the schemas that may apply there, whether it is secret, whether a bare value there may be a
     secret that belongs further below, and how far its path may be shown."""
 
@@ -60,6 +58,7 @@ class Wording:
         "_declared",
         "_explainer",
         "_holders",
+        "_is_open",
         "_names",
         "_places",
         "_role",
@@ -89,23 +88,32 @@ class Wording:
         # Of its own: where finding problems has used up its steps, they are named all the same.
         self.steps = Steps(MAX_WORDING)
         self._declared: dict[int, list[str]] = {}
-        schemas = self._applying([root]) if self._holders else ()
-        self._places: dict[Path, _ShownPlace] = {
-            (): _ShownPlace(schemas or (), _marks(schemas), self._holds(schemas), (), True)
-        }
+        self._is_open = not (self._holders or names)
+        """Nothing is secret."""
+        self._places: dict[Path, _ShownPlace] = {}
+        if not self._is_open:
+            schemas = self._applying([root]) if self._holders else ()
+            self._places[()] = _ShownPlace(schemas or (), _marks(schemas), self._holds(schemas), (), True)
 
     def hides(self, path: Path) -> bool:
         """Whether the value at the path, or one around it, is secret."""
-        return self._place(path).hidden
+        return not self._is_open and self._place(path).hidden
 
     def holds_secret(self, path: Path) -> bool:
         """Whether a value at the path is secret, or has one in it, so that a bare value in its place may be that one."""
+        if self._is_open:
+            return False
         place = self._place(path)
         return place.hidden or place.holds_secret
 
     def visible_path(self, path: Path) -> Path:
         """The path as far as it may be shown: keys inside a secret value are a part of it, unless the schema has them."""
-        return self._place(path).visible_path
+        if not self._is_open:
+            return self._place(path).visible_path
+        for index, token in enumerate(path):
+            if _is_long(token):
+                return path[:index]
+        return path
 
     def _place(self, path: Path) -> _ShownPlace:
         known = self._places.get(path)
@@ -126,7 +134,7 @@ class Wording:
         named = isinstance(token, str) and token.casefold() in self._names
         hidden = above.hidden or named or _marks(schemas)
         foreign = above.hidden and isinstance(token, str) and not _declares(above.schemas, token)
-        whole = above.whole and not foreign and not (isinstance(token, str) and len(token) > _LONGEST_KEY)
+        whole = above.whole and not foreign and not _is_long(token)
         visible_path = (*above.visible_path, token) if whole else above.visible_path
         return _ShownPlace(schemas or (), hidden, self._holds(schemas), visible_path, whole)
 
@@ -208,6 +216,10 @@ class Wording:
         """Whether values from the schema may be shown where their place is no secret: a part of one may still be."""
         told = islice(values, MAX_LISTED)
         return not (self._secrets or self._names) or not any(isinstance(one, (dict, list, tuple)) for one in told)
+
+
+def _is_long(token: str | int) -> bool:
+    return isinstance(token, str) and len(token) > _LONGEST_KEY
 
 
 def _marks(schemas: Sequence[Mapping[str, Json]] | None) -> bool:

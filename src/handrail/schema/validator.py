@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import orjson
 from jsonschema_rs import Draft202012Validator
@@ -52,8 +51,7 @@ RESULT_EFFORT = 16
 """How many times the work that arguments may cost: results come from handlers, not from a model, and may be as much larger."""
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(NamedTuple):
     """One way in which an instance does not fit: where, in a sentence that a model can act on, and by which keyword."""
 
     pointer: str
@@ -110,8 +108,7 @@ class SchemaCompiler(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(NamedTuple):
     """Why an instance does not fit, and what it took to find out."""
 
     violations: list[Violation]
