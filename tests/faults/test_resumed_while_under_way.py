@@ -131,6 +131,42 @@ async def test_a_running_call_that_is_delivered_again_is_not_taken_for_the_next_
 
 
 @pytest.mark.parametrize("call_id", ["c1", "c2"])
+async def test_a_claim_waits_for_an_owner_that_is_too_busy_to_renew_its_lease(world, gate, call_id):
+    async with world:
+        policy = {**QUICK, "text": {"wait_seconds": 60}}
+        old = await world.session(runtime=world.runtime(policy=policy, capabilities={"gate": gate}))
+        first = asyncio.create_task(old.call("set", {"q": "a"}, call_id="c1"))
+        await until(lambda: world.starts)
+        old.core._housekeeper.cancel()
+        await asyncio.sleep(0.03)  # longer than the lease
+        session = await resumed(old, world.runtime(policy=policy, capabilities={"gate": gate}))
+        again = asyncio.create_task(session.call("set", {"q": "a"}, call_id=call_id))
+        await asyncio.sleep(0.1)
+        assert not again.done()
+        gate.set()
+        async with asyncio.timeout(30):
+            answer = await again
+        assert (answer.data, answer.meta["replayed"]) == ({"paid": "a"}, True)
+        assert (await first).ok
+        assert world.starts == 1
+
+
+async def test_a_claim_waits_no_longer_than_its_patience_for_a_busy_owner(world, gate):
+    async with world:
+        old = await world.session(runtime=world.runtime(policy=IMPATIENT, capabilities={"gate": gate}))
+        first = asyncio.create_task(old.call("set", {"q": "a"}, call_id="c1"))
+        await until(lambda: world.starts)
+        old.core._housekeeper.cancel()
+        await asyncio.sleep(0.03)  # longer than the lease
+        session = await resumed(old, world.runtime(policy=IMPATIENT, capabilities={"gate": gate}))
+        async with asyncio.timeout(5):
+            assert kind(await session.call("set", {"q": "a"}, call_id="c1")) == "IN_PROGRESS"
+        gate.set()
+        assert (await first).ok
+        assert world.starts == 1
+
+
+@pytest.mark.parametrize("call_id", ["c1", "c2"])
 async def test_an_execution_whose_process_died_is_in_doubt_at_once(world, gate, call_id):
     async with world:
         old = await world.session(runtime=world.runtime(policy=IMPATIENT, capabilities={"gate": gate}))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 from tests.faults.accidents import Flaky
@@ -11,8 +12,10 @@ from tests.runtime.kit import (
     PAID,
     PATIENT,
     PATIENT_IN_A_THREAD,
+    asked,
     audited,
     begins_at_once,
+    confirmed,
     kind,
     next_event,
     until,
@@ -95,6 +98,34 @@ async def test_an_interruption_before_the_claim_leaves_a_call_that_may_be_made_a
         answer = await task
         assert (kind(answer), answer.error.retryable) == ("CANCELLED", True)
         assert await states(world) == []
+
+
+async def test_an_interruption_between_claim_and_handler_does_not_stop_what_a_person_has_approved(make_tools):
+    async with make_tools({"pay": (confirmed(), PAID)}, store=Interrupting()) as world:
+        session = await world.session()
+        await session.call("pay", {"q": "a"}, call_id="c1")
+        hold_id, token = await asked(session)
+        world.store.session = session
+        assert (await session.core.approve(hold_id, token=token)).ok
+        assert world.starts == 1
+
+
+async def test_a_call_that_became_unknown_before_its_claim_is_told_so_and_costs_nothing(make_tools):
+    """Another process has claimed it in between, and died."""
+    async with make_tools({"pay": (writing(), PAID)}) as world:
+        session = await world.session()
+        claim = world.store.claim
+
+        async def too_late(one):
+            await claim(replace(one, owner="another", claim_id="another's"))
+            await world.store.finish(Finish(key=one.key, fence=1, state=LedgerState.UNKNOWN, envelope="{}"))
+            return await claim(one)
+
+        world.store.claim = too_late
+        answer = await session.call("pay", {"q": "a"}, call_id="c1")
+        assert (kind(answer), answer.error.partial_side_effects) == ("CONFLICT", True)
+        assert "not known" in answer.error.message
+        assert (world.starts, session.turn.total_used) == (0, 0)
 
 
 class UnwritableAudit(AuditLog):

@@ -144,7 +144,13 @@ async def test_a_process_exit_or_cancellation_is_recorded_and_passed_on(make_too
         with pytest.raises((SystemExit, asyncio.CancelledError, KeyboardInterrupt)):
             await session.call("tool", {}, call_id="c1")
         assert audited(session.core, "execution")[-1]["errorType"] == "CANCELLED"
-        assert (await session.call("tool", {}, call_id="c1") if writes else None) is None or world.starts == 1
+        if writes:
+            again = await session.call("tool", {}, call_id="c1")
+            assert (kind(again), again.error.retryable, again.error.partial_side_effects) == ("CONFLICT", False, True)
+            (row,) = await world.store.ledger_rows()
+            kept = json.loads(row.envelope)["error"]
+            assert (kept["type"], kept["retryable"], kept["partialSideEffects"]) == ("CANCELLED", False, True)
+            assert world.starts == 1
 
 
 # 16. Settle

@@ -301,3 +301,40 @@ async def test_a_write_that_is_claimed_after_its_turn_was_left_counts_in_that_an
         assert (session.turn.number, session.turn.total_used) == (2, 3)
         await session.begin_turn("m1")
         assert (session.turn.number, session.turn.total_used) == (1, 1)
+
+
+async def test_a_write_is_counted_in_the_store_with_its_claim(make_tools):
+    async with make_tools(TOOLS | {"pay": (writing(), PAID)}) as world:
+        session = await world.session()
+        session.core._housekeeper.cancel()  # nothing is written behind any more
+        assert (await session.call("pay", {"q": "a"}, call_id="1")).ok
+        session = await resumed(session, world.runtime())
+        assert session.turn.total_used == 1
+
+
+async def test_an_approved_call_leaves_the_counters_to_the_process_that_has_the_connection(make_tools):
+    async with make_tools(TOOLS) as world:
+        session = await world.session()
+        session.core._housekeeper.cancel()  # it does not hear of the yes
+        await session.call("transfer", {"q": "a"}, call_id="1")
+        hold, token = await asked(session)
+        await session.core.housekeeper.write_behind()
+        move_hold, approved = world.store.move_hold, asyncio.Event()
+
+        async def moved(*place, **facts):
+            try:
+                return await move_hold(*place, **facts)
+            finally:
+                approved.set()
+
+        world.store.move_hold = moved
+        saying_yes = asyncio.create_task(
+            world.runtime(policy={"approver_wait_seconds": 0.3}).approve(hold, token=token)
+        )
+        await approved.wait()
+        for word in "abc":
+            await session.call("look", {"q": word})
+        await session.core.housekeeper.write_behind()
+        assert (await saying_yes).ok
+        session = await resumed(session, world.runtime())
+        assert session.turn.total_used == 4
