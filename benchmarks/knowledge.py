@@ -94,7 +94,7 @@ def _closest(kb: KnowledgeBase, embedder: Embedder, query: str) -> list[str]:
     index = VectorIndex(embedder.name, embedder.dimensions)
 
     def look(db: Any) -> list[str]:
-        index.follow(db)
+        index.catch_up(db)
         keys = list(index.search(db, embedder.embed([query])[0], [1], Filter()).scores)[:5]
         records = records_by_key(db, keys)
         return [records[key].id for key in keys]

@@ -72,7 +72,7 @@ def closest(kb, vector, namespaces, wanted=EVERYTHING):
     search = kb.database.vector_search(Points.name, Points.dimensions)
 
     def look(db):
-        search.follow(db)
+        search.catch_up(db)
         with db.snapshot():
             return search.search(db, vector, readable_scopes(db, "", namespaces, None), wanted).scores
 

@@ -160,7 +160,7 @@ def test_the_closest_piece_of_each_record_is_the_one_that_is_shown(open_base):
     index = VectorIndex("eight", 8)
 
     def look(db):
-        index.follow(db)
+        index.catch_up(db)
         return index.search(db, query, [1], Filter())
 
     hits = kb.database.read_now(look)

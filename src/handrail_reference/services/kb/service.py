@@ -222,7 +222,7 @@ class KnowledgeBase:
                 return None
             with self._lock:
                 self._index = self._index or self.database.vector_search(embedder.name, int(space[0]))
-        self._index.follow(db)
+        self._index.catch_up(db)
         if not len(self._index):
             self._say_that_vectors_are_missing(db)
         return self._index

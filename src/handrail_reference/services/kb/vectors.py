@@ -48,7 +48,7 @@ class VectorSearch(Protocol):
         """How many vectors there are to compare with."""
         ...
 
-    def follow(self, db: KnowledgeConnection) -> None:
+    def catch_up(self, db: KnowledgeConnection) -> None:
         """Take in what was written since the last time."""
         ...
 
@@ -75,7 +75,7 @@ class VectorIndex:
     def __len__(self) -> int:
         return self._rows.count
 
-    def follow(self, db: KnowledgeConnection) -> None:
+    def catch_up(self, db: KnowledgeConnection) -> None:
         """Take in what was written since the last time."""
         newest = "(SELECT coalesce(max(id), 0) FROM vector), (SELECT coalesce(max(seq), 0) FROM dropped)"
         if db.execute(f"SELECT {newest}").fetchone() == (self._vector, self._dropped):

@@ -40,7 +40,7 @@ class PgvectorSearch:
     def __len__(self) -> int:
         return self._count
 
-    def follow(self, db: KnowledgeConnection) -> None:
+    def catch_up(self, db: KnowledgeConnection) -> None:
         sql = "SELECT count(*) FROM vector v JOIN space s ON s.id = v.space WHERE s.name = ?"
         self._count = db.remembered(("vectors", self.space), lambda: int(db.execute(sql, (self.space,)).fetchone()[0]))
 
