@@ -251,6 +251,20 @@ async def test_an_openai_client_whose_key_is_revoked_gets_an_error(tmp_path, mon
         await client.close()
 
 
+async def test_a_server_that_was_frozen_lets_nobody_in_by_a_key_that_was_revoked_meanwhile(tmp_path, monkeypatch):
+    async with following_its_store(tmp_path, monkeypatch) as (server, keys):
+        assert await status_of(server, USER, 200) == 200
+        monkeypatch.setattr(stored_keys, "LOOK_SECONDS", 3_600)
+        await asyncio.sleep(0.1)
+        await keys.revoke("ana")
+        assert await status_of(server, USER, 200) == 200, "it looks now and then, and not for each request"
+        server.keys._looked_at -= 12
+        ask = server.client.get
+        answers = await asyncio.gather(*(ask("/api/tools", headers=bearer(USER)) for _ in range(10)))
+        assert {answer.status_code for answer in answers} == {401}
+        assert await status_of(server, OPERATOR, 200) == 200
+
+
 async def test_while_the_store_is_away_the_keys_stay_as_they_were(tmp_path, monkeypatch, caplog):
     async with following_its_store(tmp_path, monkeypatch) as (server, keys):
         assert await status_of(server, USER, 200) == 200

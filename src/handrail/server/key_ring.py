@@ -12,11 +12,13 @@ import json
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from hashlib import sha256
 
 from handrail.contract.errors import UsageError
 from handrail.contract.keys import Key, Role
+from handrail.contract.store import StoreUnavailable
 from handrail.identity.tokens import TokenChecker, TokenUser
 
 __all__ = [
@@ -42,6 +44,9 @@ UNKNOWN_CLIENT = "unknown"
 SHORTEST = 20
 """A key that a person made up must be at least so long."""
 LONGEST = 512
+_LATE_SECONDS = 5.0
+"""The keys are looked at twice a second."""
+_CATCH_UP_SECONDS = 1.0
 _MAX_BUCKETS = 10_000
 _MAX_GIVEN = 1_000
 
@@ -49,12 +54,32 @@ _MAX_GIVEN = 1_000
 class KeyRing:
     """The keys that a running server accepts. `given` is one that stays, whatever becomes of the others."""
 
-    __slots__ = ("_by_hash", "_given", "_open")
+    __slots__ = ("_by_hash", "_catching_up", "_given", "_look", "_looked_at", "_open")
 
     def __init__(self, keys: Iterable[Key] = (), given: Key | None = None) -> None:
         self._given: tuple[Key, ...] = () if given is None else (given,)
         self._by_hash = {key.hash: key for key in (*keys, *self._given)}
         self._open: dict[str, set[Callable[[], None]]] = {}
+        self._look: Callable[[], Awaitable[None]] | None = None
+        self._looked_at = 0.0
+        self._catching_up = asyncio.Lock()
+
+    def looked(self, look: Callable[[], Awaitable[None]]) -> None:
+        """Somebody who follows the keys has just looked, by this."""
+        self._look, self._looked_at = look, time.monotonic()
+
+    async def catch_up(self) -> None:
+        """Look before anybody is let in where nobody has for a while: the process was frozen, and keys may have been revoked
+        meanwhile. Where the store does not answer, the keys stay as they were."""
+        if self._look is None or time.monotonic() - self._looked_at < _LATE_SECONDS:
+            return
+        async with self._catching_up:
+            if time.monotonic() - self._looked_at < _LATE_SECONDS:
+                return
+            with suppress(TimeoutError, StoreUnavailable):
+                async with asyncio.timeout(_CATCH_UP_SECONDS):
+                    await self._look()
+            self._looked_at = time.monotonic()
 
     def __len__(self) -> int:
         return len(self._by_hash)

@@ -89,6 +89,7 @@ class KeyFollower:
                 if str(error) != told:
                     _log.error("%s The keys stay as they were.", error)
                 told = str(error)
+            self._ring.looked(self.refresh)
             await asyncio.sleep(LOOK_SECONDS)
 
 

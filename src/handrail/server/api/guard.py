@@ -187,6 +187,7 @@ class Guard:
     async def _authenticated(self, scope: Scope, headers: Headers, mcp: McpAccess | None) -> Key:
         kind, _, secret = headers.get("authorization", "").partition(" ")
         secret = secret.strip()
+        await self._keys.catch_up()
         key = self._keys.find(secret) if kind.lower() == "bearer" else None
         wrong, lacks = "This server does not know that key; `handrail keys add NAME` makes one.", ""
         if key is None and kind.lower() == "bearer" and looks_like_token(secret):

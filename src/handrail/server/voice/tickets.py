@@ -44,6 +44,7 @@ async def use(store: RequestStore, keys: KeyRing, secret: str, session_id: str) 
     if len(secret) > _LONGEST:
         return None
     found = await store.use_ticket(_digest(secret))
+    await keys.catch_up()
     key = from_ticket(keys, found.key) if found is not None else None
     if found is None or key is None or found.session_id != session_id:
         return None
