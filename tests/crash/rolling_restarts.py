@@ -233,7 +233,8 @@ class RollingRestarts(TwoServers):
                 if not message.approved:
                     error = answer.json()["error"]
                     self.figures.again[f"approval {error['type']}"] += 1
-                    if not error["retryable"]:
+                    # One that is approved and could not be recorded yet is carried out later, and then has its outcome.
+                    if not error["retryable"] and error["type"] != "STORE_UNAVAILABLE":
                         self.figures.strange.append(f"{message.id}: {error}")
                         return
                     await asyncio.sleep(0.2)
