@@ -4,6 +4,8 @@ import asyncio
 
 from tests.server.voice.kit import done, limits, on_the_line, voice_server
 
+from handrail.contract.store import StoreUnavailable
+
 PCM = bytes(4_800)
 
 
@@ -95,6 +97,32 @@ async def test_an_interruption_throws_away_what_waits_for_a_slow_client(tmp_path
             await client.until(lambda one: one.sounds and one.sounds[-1][0] == 2)
             assert len([1 for item, _, _ in client.sounds if item == 1]) < 200
             await client.message("flush")
+
+
+async def test_what_was_said_while_the_store_was_away_is_stored_and_what_was_typed_is_done_then(tmp_path, caplog):
+    async with voice_server(tmp_path) as server:
+        api = await server.open()
+        async with on_the_line(api) as client:
+            kept = server.sessions.conversations
+            finish = kept.finish
+
+            async def away(*_, **__):
+                raise StoreUnavailable("The store is away.")
+
+            kept.finish = away
+            await server.agent.spoken.say("aloud", id="voice:1", spoken=True)
+            await client.message("turn_done", inputId="voice:1")
+            typing = asyncio.create_task(api.say("by the way", "t1"))
+            await client.message("turn_done", inputId="t1")
+            await asyncio.sleep(0.6)
+            assert not typing.done(), "the end was reported before it was stored"
+            assert (await kept.load(api.id)).turns == []
+            kept.finish = finish
+            assert [one.type for one in await typing] == ["turn", "text", "done"]
+            async with asyncio.timeout(60):
+                while [turn.message_id for turn in (await kept.load(api.id)).turns] != ["voice:1", "t1"]:
+                    await asyncio.sleep(0.02)
+            assert {turn.state for turn in (await kept.load(api.id)).turns} == {"done"}
 
 
 async def test_typed_words_join_the_conversation(tmp_path):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from handrail.agents.voice.host_port import Ending, Sound, SpokenConversation
@@ -467,14 +467,11 @@ class StoredTranscript:
         turn.state = state
         if self._run is run:
             self._run = None
-        if turn.message_id in self._typed:
-            answer = turn.answer
-            shown = {"text": answer.get("text", ""), "citations": answer.get("citations", [])}
-            ended_as = {"state": turn.state, "reason": turn.state, "messageId": turn.message_id}
-            self._hosted_session.log.add("done", {**shown, **ended_as}, turn.number)
-            del self._typed[turn.message_id]
         turn.last_event = self._hosted_session.log.last
-        self._store(turn)
+        if self._typed.pop(turn.message_id, None) is not None:
+            self._spawn(self._store_and_tell(turn))
+        else:
+            self._store(turn)
 
     def _farewell(self, ending: Ending) -> None:
         """What is handed back to the text chat stands there as a message of the assistant."""
@@ -493,16 +490,30 @@ class StoredTranscript:
         self._store(turn)
 
     def _store(self, turn: StoredTurn | None) -> None:
-        task = asyncio.get_running_loop().create_task(self._store_at_last(turn))
+        self._spawn(self._store_at_last(turn))
+
+    def _spawn(self, storing: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(storing)
         self._storing.add(task)
         task.add_done_callback(self._storing.discard)
 
-    async def _store_at_last(self, turn: StoredTurn | None) -> None:
-        """However long the store is away: what was said is not said again."""
+    async def _store_at_last(self, turn: StoredTurn | None) -> bool:
+        """However long the store is away: what was said is not said again. False if another process has the session."""
         try:
             await self._ends.store(self._hosted_session, turn)
         except Moved as error:
             _log.error("A turn could not be stored: %s", error)
+            return False
+        return True
+
+    async def _store_and_tell(self, turn: StoredTurn) -> None:
+        """The end of what was typed, for the text protocol, once it is stored."""
+        log = self._hosted_session.log
+        async with log.next_is_ours() as turn.last_event:
+            if await self._store_at_last(turn):
+                shown = {"text": turn.answer.get("text", ""), "citations": turn.answer.get("citations", [])}
+                ended_as = {"state": turn.state, "reason": turn.state, "messageId": turn.message_id}
+                log.add("done", {**shown, **ended_as}, turn.number, is_reserved_for=True)
 
     async def _keep(self) -> None:
         """Once: the call that asks for it does not wait for a store that is away."""
