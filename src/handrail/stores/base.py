@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from handrail.contract.conversations import (
     ImportedConversation,
@@ -541,14 +541,21 @@ def grouped(requests: Sequence[Request[Any]], largest: int) -> list[Group]:
         names = _names_of(request)
         # A group ends at whatever one of its members could refuse or undo, so that carrying it out at once and one by one come
         # to the same.
-        if names is None or met is None or len(groups[-1].requests) == largest or not met.isdisjoint(names.refused_by):
+        if (
+            names is None
+            or met is None
+            or len(groups[-1].requests) == largest
+            or names.refused_by in met
+            or not met.isdisjoint(names.own)
+        ):
             groups.append(Group([]))
             met = None if names is None else set()
         group = groups[-1]
         group.requests.append(request)
         if names is None or met is None:
             continue
-        met.update(names.left)
+        met.update(names.own)
+        met.add(names.left)
         if isinstance(request, ledger.ClaimRequest):
             group.claims.append(request.claim)
         elif isinstance(request, ledger.FinishRequest):
@@ -558,13 +565,15 @@ def grouped(requests: Sequence[Request[Any]], largest: int) -> list[Group]:
     return groups
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
+class _Names(NamedTuple):
     """By which two requests know that they cannot be in one group, because one could refuse the other or undo what it wrote."""
 
-    left: Collection[Hashable]
+    own: Collection[Hashable]
+    """Nobody else in the group has one of these."""
+    left: Hashable = None
     """For those that come later."""
-    refused_by: Collection[Hashable]
+    refused_by: Hashable = ""
+    """Nobody before it has left this."""
 
 
 def _names_of(request: Request[Any]) -> _Names | None:
@@ -573,17 +582,17 @@ def _names_of(request: Request[Any]) -> _Names | None:
         wish = request.claim
         # Grants and limits per user are counted while they are looked at, which one statement for many claims cannot do.
         if wish.hold_id is None and wish.rate is None and wish.left is None and wish.check_connection:
-            own: set[Hashable] = {wish.key, (wish.session_id, wish.turn, wish.tool, wish.args_digest)}
+            own: tuple[Hashable, ...] = (wish.key, (wish.session_id, wish.turn, wish.tool, wish.args_digest))
             if wish.alias is not None:
-                own.add((wish.session_id, wish.alias.call_id))
+                own = (*own, (wish.session_id, wish.alias.call_id))
             # Both write the session's counters.
-            return _Names({*own, ("claims", wish.session_id)}, {*own, ("turns", wish.session_id)})
+            return _Names(own, ("claims", wish.session_id), ("turns", wish.session_id))
     elif isinstance(request, ledger.FinishRequest):
         end = request.finish
         known = end.claimed is not None and end.claimed.fence == end.fence and end.state is not LedgerState.RUNNING
         if known and end.block is None and end.session_state is None:
-            return _Names({end.key}, {end.key})
+            return _Names((end.key,))
     elif isinstance(request, sessions.TurnRequest):
         turns = ("turns", request.session_id)
-        return _Names({turns}, {turns, ("claims", request.session_id)})
+        return _Names((turns,), turns, ("claims", request.session_id))
     return None

@@ -24,6 +24,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import StoreUnavailable
@@ -176,38 +177,29 @@ class OpenFiles:
         it takes for the log over the main file."""
         _ALL.add(self)
 
-    def check(self, db: sqlite3.Connection) -> None:
-        """`StoreUnavailable` if one of the files is not where it was; once a log is lost, until the process starts again.
+    def check(self, db: sqlite3.Connection, *, content: bool = True, untouched: bool = False) -> None:
+        """`StoreUnavailable` if one of the files is not where it was; once a log is lost, until the process starts again. With
+        `content`, also if the log or the main file was changed in place by another program; for a connection that may write and
+        is in no transaction. `untouched`: it has written nothing since the last check.
 
         Before a transaction this keeps it from being written to a file that nobody will read; after the commit it finds what
         was written to one."""
-        if self._refusal is None:
-            try:
-                folder = os.stat(self._folder)  # noqa: PTH116 - twice for every commit: the plain call costs a third
-                state = (folder.st_ino, folder.st_dev, folder.st_ctime_ns)
-            except OSError:
-                state = None
-            if state is not None and state == self._settled:
-                return  # no file of the folder was made, moved or deleted since the last look
+        if self._refusal is not None:
+            raise StoreUnavailable(self._refusal)
+        try:
+            folder = os.stat(self._folder)  # noqa: PTH116 - twice for every commit: the plain call costs a third
+            state = (folder.st_ino, folder.st_dev, folder.st_ctime_ns)
+        except OSError:
+            state = None
+        # If it is as it was: no file of the folder was made, moved or deleted since the last look.
+        if state is None or state != self._settled:
             missing = next((place for place, known in self._known if identity(place) != known), None)
-            if missing is None:
-                # A change just after this look must show in the folder's time, on any file system and kernel.
-                is_old = state is not None and time.time_ns() - state[2] > SETTLED_NS
-                self._settled = state if is_old else None
-                return
-            if missing == self._known[0][0]:
-                # Nothing is written while it is away, so it may come back as it was.
-                raise StoreUnavailable(
-                    f"{self._title} was deleted or replaced while in use; put the file back and restart."
-                )
-            self._lose(missing, db)
-        raise StoreUnavailable(self._refusal or "")
-
-    def check_content(self, db: sqlite3.Connection, *, untouched: bool = False) -> None:
-        """`check`, and `StoreUnavailable` if the log or the main file was changed in place by another program; for a connection
-        that may write and is in no transaction. `untouched`: it has written nothing since the last check."""
-        self.check(db)
-        if self._content.damage(untouched=untouched) is None:
+            if missing is not None:
+                self._refuse(missing, db)
+            # A change just after this look must show in the folder's time, on any file system and kernel.
+            is_old = state is not None and time.time_ns() - state[2] > SETTLED_NS
+            self._settled = state if is_old else None
+        if not content or self._content.damage(untouched=untouched) is None:
             return
         # Another process's commit looks like damage while it is under way, so the verdict is made under the lock that keeps
         # commits out.
@@ -215,6 +207,15 @@ class OpenFiles:
         if damage is not None:
             self._give_up(self._known[0 if damage == "main" else 1][0])
             raise StoreUnavailable(self._refusal or "")
+
+    def _refuse(self, missing: str, db: sqlite3.Connection) -> NoReturn:
+        if missing == self._known[0][0]:
+            # Nothing is written while it is away, so it may come back as it was.
+            raise StoreUnavailable(
+                f"{self._title} was deleted or replaced while in use; put the file back and restart."
+            )
+        self._lose(missing, db)
+        raise StoreUnavailable(self._refusal or "")
 
     def _confirm_damage(self, db: sqlite3.Connection) -> str | None:
         """Look again while no other process can commit."""
@@ -424,13 +425,13 @@ class LogRoom:
     def make(self, db: sqlite3.Connection) -> bool:
         """Something was written, and nobody waits: lengthen the log by one page if that is wanted by now, and whether there is
         more to do."""
+        if self._left == 0:
+            return False
         if self._written < _WRITES:
             self._written += 1
             return False
-        if self._left == 0:
-            return False
         try:
-            self._files.check_content(db, untouched=True)  # but for pages of our own, in which nothing stands
+            self._files.check(db, untouched=True)  # but for pages of our own, in which nothing stands
             left = self._missing(db) if self._left is None else self._left
             if left:
                 write_a_page(db, self._busy_ms)

@@ -96,12 +96,9 @@ class SqliteStore(ThreadedStore):
         writing, reading = self._connections = files.connections
         room = self._room = LogRoom(self._path, files, self._busy_ms)
         make = partial(Worker, title=self._title, limit=self._limit)
-        writer = make(
-            "handrail-store-writer",
-            lambda batch: self._commit(writing, files, batch),
-            between=lambda: room.make(writing),
-        )
-        return writer, make("handrail-store-reader", lambda batch: self._look(reading, files, batch))
+        commit, look = partial(self._commit, writing, files), partial(self._look, reading, files)
+        writer = make("handrail-store-writer", commit, between=partial(room.make, writing))
+        return writer, make("handrail-store-reader", look)
 
     async def register_owner(self, owner: str) -> None:
         await self._read(lambda _: self._owners.take(owner))
@@ -131,11 +128,13 @@ class SqliteStore(ThreadedStore):
     def _commit(self, db: sqlite3.Connection, files: OpenFiles, batch: Sequence[Job]) -> None:
         try:
             # The file may have been replaced since the last commit, by a restored copy for instance.
-            files.check_content(db, untouched=True)
-            begins = any(isinstance(job.request, ClaimRequest) for job in batch)
+            files.check(db, untouched=True)
+            requests = [job.request for job in batch]
+            begins = ClaimRequest in map(type, requests)
             if begins and any(identity(path) != known for path, known in list(self._owners.identities.items())):
                 batch = self._without_claims(batch)
-            groups = grouped([job.request for job in batch], _SIZES[-1])
+                requests = [job.request for job in batch]
+            groups = grouped(requests, _SIZES[-1])
             outcomes = None
             # The common case, at one commit without BEGIN and COMMIT: a statement on its own is a transaction.
             if len(groups) == 1 and (groups[0].claims or groups[0].finishes):
@@ -146,7 +145,7 @@ class SqliteStore(ThreadedStore):
             elif groups:
                 self._in_transaction(db, batch, groups)
             # Again: what was committed to a log that is gone is lost with this process, and must not be relied on.
-            files.check_content(db)
+            files.check(db)
         except (sqlite3.Error, StoreUnavailable) as error:
             for job in batch:
                 # An exception of its own for each: they are raised in different tasks.
@@ -208,7 +207,7 @@ class SqliteStore(ThreadedStore):
 
     def _look(self, db: sqlite3.Connection, files: OpenFiles, batch: Sequence[Job]) -> None:
         try:
-            files.check(db)
+            files.check(db, content=False)
         except StoreUnavailable as error:
             for job in batch:
                 job.error = self._failure(error)

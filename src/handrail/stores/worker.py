@@ -16,7 +16,8 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -32,13 +33,34 @@ _LARGEST_BATCH = 512
 """From here on no more is added: it bounds how long the first waits for the last, and what one failed commit takes with it."""
 
 
+class _AnswerFuture(asyncio.Future[Any]):
+    """What a coroutine waits for. A task that does is continued as soon as the answer is there: a plain future would have it
+    continue in the next round of the loop, and a round costs about as much as a statement."""
+
+    task: tuple[Callable[[_AnswerFuture], object], Context] | None = None
+    """How the task that waits is continued, and in which context."""
+
+    def add_done_callback(self, fn: Callable[[_AnswerFuture], object], /, *, context: Context | None = None) -> None:
+        # Of those that wait for futures, only tasks name the context.
+        if context is None or self.task is not None or self.done():
+            super().add_done_callback(fn, context=context)
+        else:
+            self.task = fn, context
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        # Its task continues in the loop's next round, as with any future: whoever cancels it may be a task that runs now.
+        if self.task is not None:
+            (wake, context), self.task = self.task, None
+            super().add_done_callback(wake, context=context)
+        return super().cancel(msg)
+
+
 @dataclass(slots=True, eq=False)
 class Job:
     """One request, and what became of it."""
 
     request: Callable[..., Any]
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Any]
+    answer: _AnswerFuture
     outcome: Any = None
     error: BaseException | None = None
     withdrawn: bool = False
@@ -102,19 +124,19 @@ class Worker:
             self.timeouts += 1
             raise StoreUnavailable(self._unavailable)
         loop = asyncio.get_running_loop()
-        job = Job(request, loop, loop.create_future())
+        job = Job(request, _AnswerFuture(loop=loop))
         # Others ask in the same round of the loop. They share the commit that the first of them has called for.
         gathered = self._gathered.get(loop)
         if gathered is not None:
             gathered.append(job)
-            return job.future
+            return job.answer
         self._gathered[loop] = [job]
         last = self._last
         if last is None or (last.is_answered and len(last.jobs) == 1):
             self.hand_over(loop)  # nobody asks at the same time, so there is nothing to wait for
         else:
             loop.call_soon(self.hand_over, loop)
-        return job.future
+        return job.answer
 
     def hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         """Give the thread what this loop has asked for."""
@@ -167,9 +189,10 @@ class Worker:
         for job in asked.jobs:
             # The caller has its answer, which says that nothing is known; what is not begun yet must not happen after it.
             job.withdrawn = True
-            if not job.future.done():
-                self.timeouts += 1
-                job.future.set_exception(StoreUnavailable(self._unavailable))
+        late = [job for job in asked.jobs if not job.answer.done()]
+        self.timeouts += len(late)
+        # The thread may yet fill in what became of them.
+        _settle(iter([Job(job.request, job.answer, error=StoreUnavailable(self._unavailable)) for job in late]))
 
     def leave(self) -> None:
         """In a forked child, which has no such thread."""
@@ -192,7 +215,7 @@ class Worker:
                     break
                 asked = self._waiting.get()
             going = asked is not None
-            batch = [job for asked in rounds for job in asked.jobs]
+            batch = rounds[0].jobs if len(rounds) == 1 else [job for asked in rounds for job in asked.jobs]
             if self._any_withdrawn:
                 batch = [job for job in batch if not job.withdrawn]
             if batch:
@@ -204,11 +227,11 @@ class Worker:
             for asked in rounds:
                 asked.is_answered = True
             # One wake-up for each loop and batch: waking a loop costs a write to its pipe.
-            loops = {job.loop for job in batch}
+            loops = {asked.jobs[0].answer.get_loop() for asked in rounds}
             for loop in loops:
-                mine = batch if len(loops) == 1 else [job for job in batch if job.loop is loop]
+                mine = batch if len(loops) == 1 else [job for job in batch if job.answer.get_loop() is loop]
                 with contextlib.suppress(RuntimeError):  # it was closed while we worked: nobody waits there any more
-                    loop.call_soon_threadsafe(_resolve, mine)
+                    loop.call_soon_threadsafe(_settle, iter(mine))
             if self._hung is not None and self._hung.is_answered:
                 self._hung = None
                 _log.warning("%s answers again", self._title)
@@ -221,6 +244,27 @@ class Worker:
                 self._between = lambda: False
 
 
+def _settle(jobs: Iterator[Job]) -> None:
+    """In their loop, outside of any task: those who wait and have no answer yet get it."""
+    for job in jobs:
+        answer = job.answer
+        if answer.done():
+            continue
+        if job.error is not None:
+            answer.set_exception(job.error)
+        else:
+            answer.set_result(job.outcome)
+        if answer.task is None:
+            continue
+        (wake, context), answer.task = answer.task, None
+        try:
+            context.run(wake, answer)
+        except BaseException:
+            # What a task passes on ends this round of the loop; the others have their answers in the next one.
+            answer.get_loop().call_soon(_settle, jobs)
+            raise
+
+
 _ALL: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
@@ -231,13 +275,3 @@ def _in_forked_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_forked_child)
-
-
-def _resolve(batch: Sequence[Job]) -> None:
-    for job in batch:
-        if job.future.done():
-            continue
-        if job.error is not None:
-            job.future.set_exception(job.error)
-        else:
-            job.future.set_result(job.outcome)
