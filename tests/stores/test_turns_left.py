@@ -50,6 +50,24 @@ async def test_a_turn_that_was_left_can_be_told_more_of(store: Store) -> None:
     assert (await begin(store, "m1")).counters == {"total": 4}
 
 
+async def test_a_claim_brings_what_its_own_turn_has_counted_wherever_the_session_is_by_then(store: Store) -> None:
+    async def counters(session_id: str) -> object:
+        found = await store.load_session(session_id)
+        assert found is not None
+        return found.counters
+
+    await store.create_session(session("s2", counters={"total": 7}))
+    await begin(store, "m1")
+    assert (await store.claim(claim("k1", left=(1, {"total": 1})))).verdict is ClaimVerdict.CLAIMED
+    assert await counters("s1") == {"total": 1}, "should the next turn not begin any more"
+    await begin(store, "m2", left=(1, {"total": 1}))
+    await store.save_sessions([("s1", 1, {"counters": {"total": 5}})])
+    later = claim("k2", args_digest="d2", left=(1, {"total": 2}))
+    assert (await store.claim(later)).verdict is ClaimVerdict.CLAIMED
+    assert (await counters("s1"), await counters("s2")) == ({"total": 5}, {"total": 7})
+    assert (await begin(store, "m1")).counters == {"total": 2}
+
+
 async def test_a_stale_connection_changes_no_turn_that_was_left(store: Store) -> None:
     await begin(store, "m1")
     await begin(store, "m2", left=(1, {"total": 3}))
