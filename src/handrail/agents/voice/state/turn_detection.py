@@ -51,8 +51,8 @@ _FIRST_SECONDS = 1.0
 _MEAN_SECONDS = 0.5
 _BLOCK_SECONDS = 0.25
 _FRAME_SECONDS = 0.02
-_STRIDE = 5
-"""Every fifth sample tells the level of a frame well enough."""
+_LEVEL_RATE = 3_200
+"""Samples a second: enough to tell the level of a voice."""
 _FULL_SCALE = 32768.0**2
 
 
@@ -122,7 +122,7 @@ class VoiceActivity:
         `over_ours`: we sound as well. `may_rise`: a sound that lasts may become noise.
         """
         samples = memoryview(pcm[: len(pcm) & ~1]).cast("h")
-        size = max(1, int(rate * _FRAME_SECONDS))
+        size, stride = max(1, int(rate * _FRAME_SECONDS)), max(1, rate // _LEVEL_RATE)
         length = len(samples) / rate
         if now - self._came_at - length > _BLOCK_SECONDS:
             # Left-out audio is a block that neither raises the noise (its mean is 0) nor lowers it (its peak is unknown).
@@ -130,7 +130,7 @@ class VoiceActivity:
         self._came_at = now
         heard = False
         for place in range(0, len(samples), size):
-            taken = samples[place : place + size : _STRIDE]
+            taken = samples[place : place + size : stride]
             level = hypot(*taken)  # half the time of a sum of products, and this is done for every frame of everybody
             power = level * level / (len(taken) * _FULL_SCALE)
             seconds = min(size, len(samples) - place) / rate
