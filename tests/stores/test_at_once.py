@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stores.values import LEASE, START, StillClock, alias, claim, done, session
+from tests.stores.values import LEASE, START, StillClock, alias, claim, crash, done, session
 
 from handrail.contract.errors import UsageError
 from handrail.contract.store import (
@@ -141,6 +141,15 @@ async def test_one_that_is_refused_among_many_is_the_only_one(
     told = await verdicts(store, [*others[:9], odd, *others[9:]])
     assert told == [ClaimVerdict.CLAIMED] * 9 + [verdict] + [ClaimVerdict.CLAIMED] * 6
     assert await verdicts(store, [odd]) == [verdict], "alone too"
+
+
+async def test_one_after_an_ordinal_whose_owner_died_is_unknown_among_many(store: Store, clock: StillClock) -> None:
+    await store.register_owner("o2")
+    await store.claim(claim("first", args_digest="odd"))
+    await crash(store, clock)
+    odd, others = claim("odd", args_digest="odd", ordinal=2, owner="o2"), many(15, owner="o2")
+    told = await verdicts(store, [*others[:9], odd, *others[9:]])
+    assert told == [ClaimVerdict.CLAIMED] * 9 + [ClaimVerdict.UNKNOWN] + [ClaimVerdict.CLAIMED] * 6
 
 
 async def test_of_the_same_call_asked_for_many_times_at_once_one_is_claimed(store: Store) -> None:
