@@ -299,7 +299,9 @@ class Answers:
                 self._usage.ran_held(record)
         else:
             self._note_call(record)
-        if duration > plan.latency_budget_ms or (plan.retrieval and duration > session.limits.retrieval_ms):
+        if duration > plan.quick_ms and (
+            duration > plan.latency_budget_ms or (plan.retrieval and duration > session.limits.retrieval_ms)
+        ):
             meta["slow"] = self._trail.warn_latency(attempt, duration)
         return _new(ToolResponse, (ok, data, error, intents, meta))
 

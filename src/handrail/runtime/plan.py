@@ -65,6 +65,7 @@ class ToolPlan:
         "meta",
         "metric_name",
         "policy",
+        "quick_ms",
         "rate_limit",
         "redact",
         "results",
@@ -145,6 +146,9 @@ class ToolPlan:
         """What the envelopes of its calls have in common."""
         self.rate_limit = definition.rate_limit
         self.latency_budget_ms = definition.latency_budget_ms
+        modes = (policy.text, policy.voice) if self.retrieval else ()
+        self.quick_ms = min([self.latency_budget_ms, *(mode.retrieval_ms for mode in modes)])
+        """A call that takes no longer is within its soft budget in either mode."""
         handler = self.handler = _handler(tool)
         """None if it cannot be loaded; the tool's own says why."""
         self.start = handler.execute if handler is not None and handler.is_async else None
