@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from weakref import WeakSet
 
 import orjson
 
-from handrail.contract.ports import CallRecord
+from handrail.contract.ports import CallParts, CallRecord
 from handrail.contract.provenance import cut_input
 from handrail.contract.store import AuditedFact, AuditPosition, AuditSubject
 from handrail.observe.audit_files import keys_of_executions, newest_facts
@@ -38,6 +38,8 @@ _BATCH = 256
 """How many lines at most are rendered before they are written, and kept rendered if that fails."""
 
 
+_ENTRY_PARTS = 3
+"""Of an `Entry`; a `CallRecord` has many more."""
 _VALUES = frozenset({str, int, float, bool, type(None)})
 
 
@@ -62,7 +64,7 @@ class _Later(NamedTuple):
     size: int
 
 
-_Noted = Entry | CallRecord | _Unsealed | _Later
+_Noted = Entry | CallParts | _Unsealed | _Later
 
 
 class _Ring:
@@ -141,7 +143,7 @@ class AuditLog:
         self._mask = compile_redactor(None, redact)
         # Appending to a deque and taking from it are atomic, so that any thread may emit without a lock.
         self._pending: deque[_Noted] = deque()
-        self.note: Callable[[CallRecord], None] = self._pending.append
+        self.note: Callable[[CallParts], None] = self._pending.append
         """What every call does, so it is nothing but an append. `flush` sees to it that not too many wait."""
         self._dropped = 0
         self._lock = Lock()
@@ -216,14 +218,15 @@ class AuditLog:
             return noted.event, noted.time, self._body(noted.fields)[1:]
         if isinstance(noted, _Later):
             return noted.event, noted.time, self._later_body(noted)[1:]
-        if not isinstance(noted, CallRecord):
-            return noted
+        if len(noted) == _ENTRY_PARTS:
+            return cast(Entry, noted)
+        record = CallRecord._make(noted)
         try:
             # Taken apart at once: a name of a tuple costs more than a place.
-            session_id, _, duration, error_type, _, _, _, tool, turn, connection, mode, provider, call_id, key = noted[
+            session_id, _, duration, error_type, _, _, _, tool, turn, connection, mode, provider, call_id, key = record[
                 :14
             ]
-            args, defaulted, redact, more, subject, _, raw, parsed, validation = noted[14:]
+            args, defaulted, redact, more, subject, _, raw, parsed, validation = record[14:]
             fields: dict[str, Any] = {
                 "sessionId": session_id,
                 "turnId": turn,
@@ -252,9 +255,9 @@ class AuditLog:
                 self._seal_words(subject, fields)
             body = self._body(fields)
         except Exception as error:  # noqa: BLE001  # one call that cannot be written must not cost the lines after it
-            _log.error("A line of %s could not be written as it is", noted.tool_id, exc_info=error)
-            body = b'{"sessionId":%b,"toolId":%b}' % (encode_name(noted.session_id), encode_name(noted.tool_id))
-        return noted.event, noted.time, body[1:]
+            _log.error("A line of %s could not be written as it is", record.tool_id, exc_info=error)
+            body = b'{"sessionId":%b,"toolId":%b}' % (encode_name(record.session_id), encode_name(record.tool_id))
+        return record.event, record.time, body[1:]
 
     def _later_body(self, noted: _Later) -> bytes:
         try:
@@ -410,13 +413,13 @@ class AuditLog:
 
 
 def _size(noted: _Noted) -> int:
-    if isinstance(noted, CallRecord):
-        return _RECORD_BYTES + len(noted.args)
     if isinstance(noted, _Later):
         return _RECORD_BYTES + noted.size
     if isinstance(noted, _Unsealed):
         return _RECORD_BYTES + sum(len(value) for value in noted.fields.values() if isinstance(value, str))
-    return len(noted[2])
+    if len(noted) == _ENTRY_PARTS:
+        return len(noted[2])
+    return _RECORD_BYTES + len(CallRecord._make(noted).args)
 
 
 _LIVE: WeakSet[AuditLog] = WeakSet()

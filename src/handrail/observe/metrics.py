@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, TypeAlias
 
-from handrail.contract.ports import CallRecord
+from handrail.contract.ports import CallParts, CallRecord
 from handrail.contract.store import StoreLoad
 from handrail.observe.exposition import Exposition
 
@@ -138,8 +138,8 @@ class Metrics:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._noted: deque[CallRecord] = deque()
-        self.note: Callable[[CallRecord], None] = self._noted.append
+        self._noted: deque[CallParts] = deque()
+        self.note: Callable[[CallParts], None] = self._noted.append
         """What every call does, so it is nothing but an append."""
         self._refused: deque[tuple[str, float, str]] = deque()
         self.refused: Callable[[tuple[str, float, str]], None] = self._refused.append
@@ -263,12 +263,12 @@ class Metrics:
             self.record(tool_id, duration, False, kind, 0)
         noted, forward = self._noted, self.forward
         while noted:
-            record = noted.popleft()
+            parts = noted.popleft()
             if forward is not None:
-                forward(record)
-            session_id, tool_id, duration, error_type, size = record[:5]
+                forward(CallRecord._make(parts))
+            session_id, tool_id, duration, error_type, size = parts[:5]
             if tool_id in self.versioned:
-                tool_id = f"{tool_id}@{record.tool['toolVersion']}"
+                tool_id = f"{tool_id}@{CallRecord._make(parts).tool['toolVersion']}"
             self.record(tool_id, duration, error_type is None, error_type, size)
             self.session_call(session_id)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from handrail.contract.call import Call
 from handrail.contract.envelope import RESPONSE_SCHEMA_VERSION, EnvelopeParts, ToolFailure, ToolResponse
 from handrail.contract.errors import ErrorType
-from handrail.contract.ports import AuditPort, CallRecord, Clock, DurableAudit, MetricsPort
+from handrail.contract.ports import AuditPort, CallParts, CallRecord, Clock, DurableAudit, MetricsPort
 from handrail.contract.store import Hold, StoreUnavailable
 from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.gates import budget_left, give_back_budget
@@ -296,7 +296,7 @@ class Answers:
         if attempt.held:
             self._metrics.ran_held(session.id, plan.metric_name, duration, error_type, len(raw))
             if self._usage is not None:
-                self._usage.ran_held(record)
+                self._usage.ran_held(CallRecord._make(record))
         else:
             self._note_call(record)
         if duration > plan.quick_ms and (
@@ -316,7 +316,7 @@ class Answers:
         first: Entry | None = None,
     ) -> None:
         """The audit line of a call that did not just end: replayed, held, late, or cut off. `first` is what it repeats."""
-        record = self._record(event, attempt, duration, error_type, 0)
+        record = CallRecord._make(self._record(event, attempt, duration, error_type, 0))
         facts: dict[str, Any] = {"duplicateOf": duplicate_of} if duplicate_of else {}
         if first is not None and first.turn:
             facts |= {"firstTurn": first.turn, "ageMs": round((attempt.started - first.started) * 1000)}
@@ -324,7 +324,7 @@ class Answers:
             record = record._replace(more={**(record.more or {}), **facts})
         self._note_line(record)
 
-    def _record(self, event: str, attempt: Attempt, duration: float, error_type: str | None, size: int) -> CallRecord:
+    def _record(self, event: str, attempt: Attempt, duration: float, error_type: str | None, size: int) -> CallParts:
         session, plan, write = attempt.session, attempt.plan, attempt.write
         _, raw, call_id, provider, _, _, _ = attempt.call
         more: dict[str, Any] | None = None
@@ -343,12 +343,12 @@ class Answers:
             if write is not None and write.hold_id is not None:
                 more["confirmationId"] = write.hold_id
         # fmt: off
-        return _new(CallRecord, (
+        return (
             session.id, plan.tool_id, duration, error_type, size, event, self._now(), plan.audit_fields,
             attempt.turn.number, attempt.connection or session.connection, session.state.mode, provider, call_id, attempt.key,
             attempt.canonical or attempt.raw_digest, attempt.defaulted, plan.redact, more, session.subject, session.tenant,
             raw, attempt.raw_digest, attempt.validation,
-        ))
+        )
         # fmt: on
 
     def cut_off(self, attempt: Attempt) -> None:
