@@ -19,7 +19,7 @@ from benchmarks.report import Result
 from handrail import Call, Runtime
 from handrail.runtime.call_attempt import Attempt
 from handrail.runtime.execution import ResultRules, checked_result
-from handrail.runtime.gates import admit, prepare, read
+from handrail.runtime.gates import admit, parse_arguments, validate_and_clamp
 from handrail.runtime.session import Session
 from handrail.schema.strict_json import read_arguments
 from handrail.testing import open_tools
@@ -189,8 +189,8 @@ async def _steps(runtime: Runtime) -> list[Result]:
     attempt.args, attempt.key = args, "provider:c"
     rules = ResultRules.of(plan.tool)
     response, raw = checked_result(returned, rules)
-    read(attempt)
-    prepare(attempt)
+    parse_arguments(attempt)
+    validate_and_clamp(attempt)
     jobs: dict[str, Callable[[], object]] = {
         "step of the flow: parse text": lambda: read_arguments(text),
         "step of the flow: parse object": lambda: read_arguments(args),

@@ -143,7 +143,7 @@ async def test_past_the_time_of_the_request_a_yes_whose_process_died_is_not_carr
         await die(world, session.core)
         clock.pass_ms(300_000)
         session = await next_process(world, session)
-        await session.core.approvals.follow(session)
+        await session.core.approvals.carry_out_granted(session)
         await settle()
         assert (world.starts, (await only_row(world)).state) == (0, LedgerState.RUNNING)
 

@@ -11,8 +11,8 @@ from handrail.runtime import known_calls
 from handrail.runtime.known_calls import (
     MAX_KNOWN,
     CallIds,
-    Entry,
     Forgotten,
+    KnownCall,
     Replays,
     call_id_of,
     id_key,
@@ -143,9 +143,9 @@ async def _stored(bank):
 def test_what_runs_or_is_not_stored_stays_and_what_the_store_has_goes() -> None:
     known = CallIds()
     answer = (ToolResponse(True, None), b"{}")
-    starting, running = Entry("note", b"{}"), Entry("note", b"{}")
-    unknown, unstored, settled = (Entry("note", b"{}", answer) for _ in range(3))
-    restored = Entry.of("note", "digest", ledger_key="key")
+    starting, running = KnownCall("note", b"{}"), KnownCall("note", b"{}")
+    unknown, unstored, settled = (KnownCall("note", b"{}", answer) for _ in range(3))
+    restored = KnownCall.of("note", "digest", ledger_key="key")
     running.kept = unknown.unknown = True
     running.ledger_key = unknown.ledger_key = settled.ledger_key = "key"
     for name, entry in (
@@ -167,11 +167,11 @@ def test_of_the_ids_that_the_store_has_the_oldest_go(monkeypatch) -> None:
     monkeypatch.setattr(known_calls, "MAX_KNOWN", 4)
     known = CallIds()
     for number in range(4):
-        known[f"c{number}"] = Entry.of("note", "digest", ledger_key=f"key {number}")
+        known[f"c{number}"] = KnownCall.of("note", "digest", ledger_key=f"key {number}")
     known.trim(())
     assert list(known) == ["c0", "c1", "c2", "c3"]
     for number in range(4, 6):
-        known[f"c{number}"] = Entry.of("note", "digest", ledger_key=f"key {number}")
+        known[f"c{number}"] = KnownCall.of("note", "digest", ledger_key=f"key {number}")
     known.trim(())
     assert list(known) == ["c2", "c3", "c4", "c5"]
     assert [known.is_forgotten(f"c{number}") for number in range(6)] == [True, True, False, False, False, False]
@@ -188,7 +188,7 @@ def test_what_was_forgotten_is_always_found_and_hardly_anything_else() -> None:
 def test_of_the_replays_the_oldest_that_has_ended_goes_and_what_runs_stays() -> None:
     answer = (ToolResponse(True, None), b"{}")
     settled = ("look", b"{}", False, None, (), {}, b"{}", 1.0, 1)
-    running, ended = Entry("look", b"{}"), Entry("look", b"{}", answer)
+    running, ended = KnownCall("look", b"{}"), KnownCall("look", b"{}", answer)
     replays = Replays(3)
     replays.update({"running": running, "ended": ended, "settled": settled})
     replays.drop_oldest()
@@ -203,7 +203,7 @@ def test_of_the_replays_the_oldest_that_has_ended_goes_and_what_runs_stays() -> 
 
 
 def test_a_replay_is_forgotten_only_by_the_call_that_left_it() -> None:
-    first, second = Entry("look", b"{}"), Entry("look", b"{}")
+    first, second = KnownCall("look", b"{}"), KnownCall("look", b"{}")
     replays = Replays(3)
     replays["key"] = second
     replays.forget("key", first)
@@ -255,7 +255,7 @@ def test_the_id_of_a_request_from_before_it_was_stored_by_itself_is_found_in_its
 
 def test_the_store_is_asked_only_for_an_id_that_was_forgotten() -> None:
     known = CallIds()
-    known["a"] = Entry("note", b"{}")
+    known["a"] = KnownCall("note", b"{}")
     assert not known.is_forgotten("a")
     assert not known.is_forgotten("b")
     known.forgotten = Forgotten()

@@ -557,7 +557,7 @@ async def test_an_approver_learns_at_once_that_the_process_with_the_connection_h
         approval = asyncio.create_task(other.approve(hold_id, token=token))
         await settle(100)
         for _ in range(4):
-            await session.core.approvals.follow(session)
+            await session.core.approvals.carry_out_granted(session)
             await clock.advance(0.15)
             await settle(100)
         assert approval.done(), "long before two seconds are over"

@@ -69,12 +69,12 @@ def test_the_history_stays_bounded_over_many_connections_and_keeps_the_newest() 
         for number in range(connection * 20, connection * 20 + 20):
             turn.identical["look", b"%d" % number] = 1
         turn.identical[C] = 2  # on every connection, so it is never old
-        turn.uneven = True
+        turn.has_repeats = True
         turn.begin_again()
 
     newest = {("look", b"%d" % number) for number in range(99, 36, -1)}
-    assert set(turn.earlier) == {digest_of(*C), *(digest_of(*key) for key in newest)}
-    assert turn.earlier[digest_of(*C)] == 10
+    assert set(turn.identical_before) == {digest_of(*C), *(digest_of(*key) for key in newest)}
+    assert turn.identical_before[digest_of(*C)] == 10
 
 
 def test_the_history_stays_bounded_where_a_turn_turns_out_to_be_an_earlier_one() -> None:
@@ -84,6 +84,6 @@ def test_the_history_stays_bounded_where_a_turn_turns_out_to_be_an_earlier_one()
         which.begin_again()
     turn.continue_from(before)
 
-    assert len(turn.earlier) == 64
-    assert digest_of("look", b"100") in turn.earlier
-    assert digest_of("look", b"0") not in turn.earlier
+    assert len(turn.identical_before) == 64
+    assert digest_of("look", b"100") in turn.identical_before
+    assert digest_of("look", b"0") not in turn.identical_before

@@ -135,7 +135,7 @@ async def test_a_call_that_is_counted_after_its_turn_was_left_is_written_behind(
         stored = await world.store.load_session(first.id)
         assert stored.counters["turn"] == 2, "its claim carries the counters of the turn that the session is in"
         await first.core.housekeeper.write_behind()
-        assert not first.left(), "it is written once"
+        assert not first.unstored_counters(), "it is written once"
         session = await crash(world, first)
         await session.begin_turn("m1")
         assert kind(await session.call("note", {"q": "c"})) == "BUDGET_EXCEEDED"
@@ -175,7 +175,7 @@ async def test_a_call_that_claims_while_the_next_turn_begins_is_counted_once_and
         assert (stored.counters or {}).get("turn") != 1, "what is left says nothing of the turn that the session is in"
         assert (await first.call("note", {"q": "d"})).ok
         await first.core.housekeeper.write_behind()
-        assert not first.left(), "it is written once"
+        assert not first.unstored_counters(), "it is written once"
         session = await crash(world, first)
         await session.begin_turn("m1")
         assert kind(await session.call("note", {"q": "e"})) == "BUDGET_EXCEEDED"

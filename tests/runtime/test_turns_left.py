@@ -194,7 +194,7 @@ async def test_empty_results_that_come_after_their_turn_was_left_are_written_beh
         gate.set()
         await asyncio.gather(*searches)
         await session.core.housekeeper.write_behind()
-        assert not session.left(), "they are written once"
+        assert not session.unstored_counters(), "they are written once"
         session = await resumed(session, world.runtime(capabilities={"gate": gate}))
         await session.begin_turn("m1")
         assert kind(await session.call("late", {"q": "c"})) == "LOOP_DETECTED"

@@ -97,7 +97,7 @@ async def test_a_late_result_is_told_once_also_after_the_session_was_let_go(tmp_
             await server.sessions._let_go(server.sessions._hosted[ana.id])
             await ana.show()
             for session in list(server.runtime.sessions.values()):
-                await server.runtime.approvals.follow(session)
+                await server.runtime.approvals.carry_out_granted(session)
         assert [one["text"] for one in (await ana.show())["messages"]] == [one["text"] for one in before]
 
 

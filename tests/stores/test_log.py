@@ -28,12 +28,12 @@ def length(path: Path) -> int:
 
 async def written(store: SqliteStore) -> None:
     """As much as makes room worth it."""
-    while store._room is None or store._room._left is None:
+    while store._preallocation is None or store._preallocation._left is None:
         await store.switch("another", "broken")
 
 
 async def has_room(store: SqliteStore) -> None:
-    while store._room is None or not store._room.is_made:
+    while store._preallocation is None or not store._preallocation.is_made:
         await asyncio.sleep(0.005)
 
 
@@ -77,8 +77,8 @@ async def test_a_store_that_is_only_read_makes_no_room(path: Path) -> None:
     await store.open()
     assert await store.load_session("nobody") is None
     await store.close()
-    assert store._room is not None
-    assert not store._room.is_made
+    assert store._preallocation is not None
+    assert not store._preallocation.is_made
 
 
 async def test_a_store_that_is_hardly_written_to_makes_no_room(path: Path) -> None:
@@ -87,15 +87,15 @@ async def test_a_store_that_is_hardly_written_to_makes_no_room(path: Path) -> No
     for _ in range(10):
         await store.switch("another", "broken")
     await store.close()
-    assert store._room is not None
-    assert store._room._left is None
+    assert store._preallocation is not None
+    assert store._preallocation._left is None
 
 
 async def test_a_log_that_is_long_enough_is_left_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process, or this one earlier, has lengthened it."""
     first = await with_room(path)
     pages: list[object] = []
-    monkeypatch.setattr(open_files, "write_a_page", lambda *given: pages.append(given))
+    monkeypatch.setattr(open_files, "commit_unchanged_page", lambda *given: pages.append(given))
     second = SqliteStore(path)
     await second.open()
     await written(second)
@@ -109,7 +109,7 @@ async def test_a_disk_without_room_is_told_to_those_who_write(path: Path, monkey
     def full(*_: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(open_files, "write_a_page", full)
+    monkeypatch.setattr(open_files, "commit_unchanged_page", full)
     store = await with_room(path)
     assert length(path) < open_files.LOG_PAGES * 4_096
     assert (await store.claim(claim("k1"))).verdict is ClaimVerdict.CLAIMED
@@ -132,13 +132,13 @@ async def test_however_large_the_pages_no_more_are_written_than_the_log_will_hol
     made.execute("PRAGMA page_size = 1024")
     made.execute("VACUUM")
     made.close()
-    write, lengths = open_files.write_a_page, []
+    write, lengths = open_files.commit_unchanged_page, []
 
     def counted(*given: Any) -> None:
         lengths.append(length(path))
         write(*given)
 
-    monkeypatch.setattr(open_files, "write_a_page", counted)
+    monkeypatch.setattr(open_files, "commit_unchanged_page", counted)
     store = await with_room(path)
     await store.close()
     with_header = 1024 + 24
@@ -148,7 +148,7 @@ async def test_however_large_the_pages_no_more_are_written_than_the_log_will_hol
 
 
 async def test_another_process_that_writes_is_given_way_to(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, met = open_files.write_a_page, asyncio.Event()
+    write, met = open_files.commit_unchanged_page, asyncio.Event()
     loop = asyncio.get_running_loop()
 
     enough = threading.Event()
@@ -162,7 +162,7 @@ async def test_another_process_that_writes_is_given_way_to(path: Path, monkeypat
             loop.call_soon_threadsafe(met.set)
             raise
 
-    monkeypatch.setattr(open_files, "write_a_page", watched)
+    monkeypatch.setattr(open_files, "commit_unchanged_page", watched)
     monkeypatch.setattr(open_files, "LOG_PAGES", 1 << 40)
     store = SqliteStore(path, busy_ms=600_000)
     await store.open()
@@ -174,8 +174,8 @@ async def test_another_process_that_writes_is_given_way_to(path: Path, monkeypat
     other.execute("COMMIT")
     other.close()
     assert (await store.claim(claim("k1"))).verdict is ClaimVerdict.CLAIMED
-    assert store._room is not None
-    assert not store._room.is_made, "it continues"
+    assert store._preallocation is not None
+    assert not store._preallocation.is_made, "it continues"
     enough.set()
     await has_room(store)
     await store.close()

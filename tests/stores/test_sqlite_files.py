@@ -20,7 +20,7 @@ from handrail.contract.store import ClaimVerdict, LedgerState, StoreUnavailable
 from handrail.stores import MemoryStore, SqliteStore, migrations, open_store, sqlite
 from handrail.stores.failures import unavailable
 from handrail.stores.migrations import MIGRATIONS, Migration, migrate
-from handrail.stores.open_files import LogRoom
+from handrail.stores.open_files import WalPreallocation
 from handrail.stores.owners import OwnerLocks
 from handrail.stores.statements.transaction import Life
 
@@ -250,7 +250,7 @@ async def test_the_event_loop_goes_on_while_the_disk_waits(path: Path) -> None:
 
 
 async def test_what_waits_at_once_is_committed_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogRoom, "make", lambda *_: False)  # which commits too
+    monkeypatch.setattr(WalPreallocation, "make", lambda *_: False)  # which commits too
     store = await with_session(path)
     before = commits_in(path)
     await asyncio.gather(*(store.claim(claim(f"k{n}", args_digest=f"d{n}")) for n in range(100)))

@@ -24,7 +24,7 @@ from handrail.contract.errors import ErrorType, JsonError
 from handrail.contract.frozen import thaw
 from handrail.contract.store import LedgerState
 from handrail.runtime.envelopes import unknown_answer
-from handrail.runtime.known_calls import Entry, id_key, known_by_id
+from handrail.runtime.known_calls import KnownCall, id_key, known_by_id
 from handrail.runtime.ledger_lookup import settle_from_row
 from handrail.runtime.session import Session
 from handrail.schema.strict_json import read_arguments
@@ -236,7 +236,7 @@ async def _recorded(session: Session, first: UnacknowledgedWrite) -> Mapping[str
         return _not_started(first.call)
     if row.state is LedgerState.RUNNING:
         return None
-    found = Entry(row.tool, b"")
+    found = KnownCall(row.tool, b"")
     settle_from_row(found, row)
     return found.replay().to_dict()
 

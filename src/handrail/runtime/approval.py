@@ -30,7 +30,7 @@ from handrail.runtime.confirmation import (
     token_hash,
 )
 from handrail.runtime.envelopes import AuditTrail, declined_again, declined_answer, not_recorded
-from handrail.runtime.known_calls import Entry
+from handrail.runtime.known_calls import KnownCall
 from handrail.runtime.ledger_lookup import LedgerLookup, UnconfirmedClaims, settle_from_row, sleep_unless
 from handrail.runtime.policy import Policy
 from handrail.runtime.statistics import CallStatistics
@@ -255,7 +255,7 @@ class Approvals:
         session = await self._sessions.session_for(hold)
         if session is not None:
             known = session.holds.get(pair_of(hold))
-            entry = known[1] if known is not None else Entry.of(hold.tool, "", hold_id=hold.hold_id)
+            entry = known[1] if known is not None else KnownCall.of(hold.tool, "", hold_id=hold.hold_id)
             self._confirmations.decline(session, moved, entry, answer)
             if self._usage is not None:
                 self._usage.declined(session, moved)
@@ -275,7 +275,7 @@ class Approvals:
         # It was asked for in another process, or before this one restarted.
         if known is None:
             raw = hold.alias.raw_digest if hold.alias else ""
-            known = (hold, Entry.of(hold.tool, raw, ledger_key=hold.ledger_key, hold_id=hold.hold_id))
+            known = (hold, KnownCall.of(hold.tool, raw, ledger_key=hold.ledger_key, hold_id=hold.hold_id))
             session.holds[pair] = known
         entry = known[1]
         answer = await self._claims.run(attempt, hold, entry)
@@ -283,7 +283,7 @@ class Approvals:
             self._confirmations.deliver(session, hold, entry, answer)
         return answer
 
-    async def follow(self, session: Session) -> None:
+    async def carry_out_granted(self, session: Session) -> None:
         """What became of held calls in other processes. This one has the session's connection: it runs what was approved
         there, and tells the model what was carried out or declined there."""
         for hold, entry in list(session.holds.values()):
@@ -361,7 +361,7 @@ class Approvals:
         session = self._sessions.open_session_of(hold)
         entry = session.writes.get(hold.ledger_key) if session is not None else None
         if entry is None or entry.response is None:
-            entry = Entry.of(hold.tool, "", ledger_key=hold.ledger_key)
+            entry = KnownCall.of(hold.tool, "", ledger_key=hold.ledger_key)
             await self._lookup.settle(entry, hold.ledger_key, self._policy.text.wait_seconds)
         if entry.response is not None:
             return entry.replay()

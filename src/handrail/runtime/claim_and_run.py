@@ -47,7 +47,7 @@ from handrail.runtime.envelopes import (
 )
 from handrail.runtime.execution import Execution, ResultRules, checked_result, failure_of, settled_result
 from handrail.runtime.gates import give_back_budget, give_back_loop_count, switched_off
-from handrail.runtime.known_calls import Aliases, Entry, alias_of
+from handrail.runtime.known_calls import Aliases, KnownCall, alias_of
 from handrail.runtime.ledger_lookup import LedgerLookup, OwnClaims, settle_from_row
 from handrail.runtime.policy import GateName
 from handrail.runtime.rates import claim_charge
@@ -132,7 +132,7 @@ class LedgerClaims:
         self.tasks: dict[asyncio.Task[Any], tuple[Attempt, float]] = {}
         """What runs, and since when by the clock of the loop."""
 
-    async def run(self, attempt: Attempt, hold: Hold | None, entry: Entry) -> ToolResponse:
+    async def run(self, attempt: Attempt, hold: Hold | None, entry: KnownCall) -> ToolResponse:
         """Claim and run, in a task that outlives its caller."""
         # From here on a task carries it out, and `CallIds.trim` must not let go of the entry that its outcome goes into.
         entry.kept = True
@@ -159,7 +159,7 @@ class LedgerClaims:
         return answer
 
     async def _claim_and_answer(
-        self, attempt: Attempt, hold: Hold | None, entry: Entry, answered: asyncio.Future[Any]
+        self, attempt: Attempt, hold: Hold | None, entry: KnownCall, answered: asyncio.Future[Any]
     ) -> ToolResponse | BaseException:
         answer = await self._claim_and_run(attempt, hold, entry)
         current = asyncio.current_task()
@@ -174,7 +174,9 @@ class LedgerClaims:
         if not answered.done():
             answered.set_result(None)  # it was cancelled, or raised: whoever waits asks the task
 
-    async def _claim_and_run(self, attempt: Attempt, hold: Hold | None, entry: Entry) -> ToolResponse | BaseException:
+    async def _claim_and_run(
+        self, attempt: Attempt, hold: Hold | None, entry: KnownCall
+    ) -> ToolResponse | BaseException:
         """Step 14: claimed by nobody else, here or elsewhere; then carried out."""
         session, write, own = attempt.session, attempt.write, self._own
         assert write is not None
@@ -222,7 +224,7 @@ class LedgerClaims:
             del own.under_way[key]
 
     async def _after(
-        self, first: asyncio.Task[Any], attempt: Attempt, hold: Hold | None, entry: Entry
+        self, first: asyncio.Task[Any], attempt: Attempt, hold: Hold | None, entry: KnownCall
     ) -> ToolResponse | BaseException:
         """What the first came to, for somebody who tries the same at the same time; it is waited for a little."""
         # By the runtime's clock and not by `asyncio.timeout`, so that tests play this wait in virtual time.
@@ -273,7 +275,7 @@ class LedgerClaims:
         return write.left or write.interruptions != attempt.session.interruptions
 
     async def _execute(
-        self, attempt: Attempt, entry: Entry, key: str, fence: int, hold: Hold | None
+        self, attempt: Attempt, entry: KnownCall, key: str, fence: int, hold: Hold | None
     ) -> ToolResponse | BaseException:
         """Steps 15 and 16: the handler runs, and its outcome is recorded."""
         plan, write = attempt.plan, attempt.write
@@ -401,7 +403,7 @@ class LedgerClaims:
             raise StoreUnavailable(f"An outcome could not be stored yet: {failed!r}") from failed
 
     async def _not_claimed(
-        self, attempt: Attempt, entry: Entry, hold: Hold | None, result: ClaimResult
+        self, attempt: Attempt, entry: KnownCall, hold: Hold | None, result: ClaimResult
     ) -> ToolResponse:
         row = result.row
         match result.verdict:
@@ -413,7 +415,7 @@ class LedgerClaims:
                 return await self._answers.replay(attempt, entry)
             case ClaimVerdict.RUNNING if row is not None:
                 self._forget(attempt, entry, hold)
-                elsewhere = Entry.of(attempt.plan.tool_id, attempt.raw_digest, ledger_key=row.key)
+                elsewhere = KnownCall.of(attempt.plan.tool_id, attempt.raw_digest, ledger_key=row.key)
                 answer = await self._lookup.replay(attempt, elsewhere)
                 if answer is None:
                     return self._answers.refuse(attempt, running(attempt.plan.tool_id), free=True)
@@ -502,7 +504,7 @@ class LedgerClaims:
         self._crash("after_claim")
         return result
 
-    def _forget(self, attempt: Attempt, entry: Entry, hold: Hold | None) -> None:
+    def _forget(self, attempt: Attempt, entry: KnownCall, hold: Hold | None) -> None:
         session, write = attempt.session, attempt.write
         assert write is not None
         give_back_unstarted(attempt)

@@ -34,8 +34,17 @@ from handrail.contract.store import Hold, HoldState, Store, StoreUnavailable
 from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule, Write
 from handrail.runtime.envelopes import Answers, AuditTrail, declined, declined_answer, milliseconds_since
 from handrail.runtime.execution import Execution
-from handrail.runtime.gates import admit, ask_host, give_back_budget, prepare
-from handrail.runtime.known_calls import Aliases, Entry, alias_of, args_digest, attach_id, call_id_of, is_stable, key_of
+from handrail.runtime.gates import admit, ask_host, give_back_budget, validate_and_clamp
+from handrail.runtime.known_calls import (
+    Aliases,
+    KnownCall,
+    alias_of,
+    args_digest,
+    attach_id,
+    call_id_of,
+    is_stable,
+    key_of,
+)
 from handrail.runtime.ledger_lookup import LedgerLookup
 from handrail.runtime.policy import GateName
 from handrail.runtime.statistics import CallStatistics
@@ -112,7 +121,7 @@ class Confirmations:
         self._crash = crash
         self._spawn = spawn
 
-    async def hold(self, attempt: Attempt, entry: Entry) -> ToolResponse:
+    async def hold(self, attempt: Attempt, entry: KnownCall) -> ToolResponse:
         """Hold the call, ask the user's channel, and tell the model that it waits."""
         session, plan = attempt.session, attempt.plan
         assert attempt.write is not None
@@ -178,14 +187,14 @@ class Confirmations:
         self._trail.audit_hold("confirmation_wanted", session, asked)
         return self._held_answer(attempt, asked)
 
-    async def answer_held(self, attempt: Attempt, entry: Entry) -> ToolResponse:
+    async def answer_held(self, attempt: Attempt, entry: KnownCall) -> ToolResponse:
         """The same call, by its id, while it is held, or after its request was closed."""
         hold = await self._store.hold_by_id(entry.hold_id or "")
         if hold is None:
             message = "The request for a confirmation is no longer kept."
             refusal = Refusal(GateName.CONFIRMATION, ErrorType.CONFLICT, message, rule=RefusalRule.EXPIRED)
             return self._answers.refuse(attempt, refusal, free=True)
-        if attempt.turn.from_before:
+        if attempt.turn.may_have_stored_calls:
             take_ordinal_of(attempt.session, attempt.turn, hold)
         if hold.state in OPEN:
             return self._held_answer(attempt, hold)
@@ -200,7 +209,7 @@ class Confirmations:
         refusal = Refusal(GateName.CONFIRMATION, failure.type, failure.message, rule=hold.state.value)
         return self._answers.refuse(attempt, refusal, free=True)
 
-    async def answered_from(self, attempt: Attempt, hold: Hold, entry: Entry) -> ToolResponse | None:
+    async def answered_from(self, attempt: Attempt, hold: Hold, entry: KnownCall) -> ToolResponse | None:
         """The answer that an open or carried-out confirmation gives to an identical call; None if it gives none any more."""
         session = attempt.session
         stored = await self._store.hold_by_id(hold.hold_id)
@@ -234,7 +243,7 @@ class Confirmations:
             del session.holds[pair]
         return None
 
-    async def _replayed(self, attempt: Attempt, entry: Entry, hold_id: str) -> ToolResponse:
+    async def _replayed(self, attempt: Attempt, entry: KnownCall, hold_id: str) -> ToolResponse:
         """The outcome as the answer to a further call: so the model knows it."""
         answer = await self._answers.replay(attempt, entry)
         if entry.response is not None:
@@ -249,14 +258,14 @@ class Confirmations:
             # Until the request would have expired, identical calls get the outcome: too careful, and never twice.
             self._log.warning("That the model knows an outcome could not be stored: %s", error)
 
-    async def _same_hold(self, attempt: Attempt, hold: Hold, entry: Entry) -> None:
+    async def _same_hold(self, attempt: Attempt, hold: Hold, entry: KnownCall) -> None:
         """Another id for a call that is held, or was: it stands for the same request from now on."""
         if attempt.has_stable_id and attempt.session.calls_by_id.get(attempt.key) is not entry:
             attach_id(attempt, entry)
             key = hold.ledger_key if hold.state is HoldState.CONSUMED else None
             await self._aliases.add(attempt, key, hold.hold_id)
 
-    def decline(self, session: Session, hold: Hold, entry: Entry, answer: ToolResponse | None = None) -> None:
+    def decline(self, session: Session, hold: Hold, entry: KnownCall, answer: ToolResponse | None = None) -> None:
         """A person said no: told once, and the answer to identical calls for the rest of the turn."""
         if session.turn is not None:
             session.turn.declined.add(pair_of(hold))
@@ -266,7 +275,7 @@ class Confirmations:
         self._trail.audit_hold("confirmation_declined", session, hold)
         self.deliver(session, hold, entry, answer)
 
-    def deliver(self, session: Session, hold: Hold, entry: Entry, answer: ToolResponse) -> None:
+    def deliver(self, session: Session, hold: Hold, entry: KnownCall, answer: ToolResponse) -> None:
         """The late envelope, once."""
         if not entry.told:
             entry.told = True
@@ -297,7 +306,7 @@ class Confirmations:
                 await self.supersede(session, hold)
                 continue
             raw = hold.alias.raw_digest if hold.alias else ""
-            entry = known or Entry.of(hold.tool, raw, ledger_key=hold.ledger_key, hold_id=hold.hold_id)
+            entry = known or KnownCall.of(hold.tool, raw, ledger_key=hold.ledger_key, hold_id=hold.hold_id)
             session.holds[pair] = (hold, entry)
             if hold.alias is not None:
                 session.calls_by_id[hold.alias.call_id] = entry
@@ -305,7 +314,7 @@ class Confirmations:
                 # Beside the resumption: looking up facts may take seconds, and the model's connection does not wait for them.
                 self._spawn(self.announce_again(session, hold))
 
-    def _restore_no(self, session: Session, hold: Hold, known: Entry | None) -> None:
+    def _restore_no(self, session: Session, hold: Hold, known: KnownCall | None) -> None:
         """The turn's counters are written behind, so that a crash just after a no has left them without it."""
         if known is not None and known.response is None:
             self.decline(session, hold, known)  # by somebody who reached another process
@@ -439,7 +448,7 @@ def readmit(session: Session, hold: Hold) -> Attempt | Refusal:
     attempt.held = True
     attempt.args, attempt.raw_digest, attempt.is_plain = read_arguments(hold.raw_args)
     # A gate of the host that wants a person has one now; that it refuses stands.
-    refusal = admit(attempt) or prepare(attempt) or ask_host(attempt)
+    refusal = admit(attempt) or validate_and_clamp(attempt) or ask_host(attempt)
     if refusal is not None:
         return refusal
     attempt.digest = args_digest(plan.definition, attempt.args, attempt.canonical)

@@ -593,16 +593,16 @@ class RuntimeCore:
 
     async def save(self, *sessions: Session) -> None:
         saves = [(session.id, session.connection, session.fields()) for session in sessions]
-        late = [turn for session in sessions for turn in session.late()]
+        late = [turn for session in sessions for turn in session.unstored_turns()]
         for turn in late:
             # Before the store is asked: what is counted while it answers is not part of this save, and takes the mark away
             # again.
-            turn.kept, turn.kept_total = True, turn.total_used
+            turn.is_stored_as_left, turn.total_stored = True, turn.total_used
         try:
             await self.store.save_sessions(saves)
         except BaseException:
             for turn in late:
-                turn.kept = False
+                turn.is_stored_as_left = False
             raise
 
     async def close_session(self, session: Session) -> None:

@@ -18,7 +18,7 @@ from handrail.contract.ports import AuditPort, CallParts, CallRecord, Clock, Dur
 from handrail.contract.store import Hold, StoreUnavailable
 from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.gates import budget_left, give_back_budget
-from handrail.runtime.known_calls import Entry, call_id_of, key_of
+from handrail.runtime.known_calls import KnownCall, call_id_of, key_of
 from handrail.runtime.policy import GateName
 from handrail.runtime.refusal_lines import (
     Input,
@@ -244,7 +244,7 @@ class Answers:
             self._usage.refused(attempt, refusal)
         return unknown_answer(attempt.plan.tool_id, self.meta(attempt, duration))
 
-    async def replay(self, attempt: Attempt, known: Entry) -> ToolResponse:
+    async def replay(self, attempt: Attempt, known: KnownCall) -> ToolResponse:
         """The envelope of an earlier execution, which is waited for a little if it still runs; or `StartOver`."""
         held = known.hold_id
         if known.response is None and not await known.wait(self._clock, attempt.session.limits.wait_seconds):
@@ -313,7 +313,7 @@ class Answers:
         error_type: str | None,
         *,
         duplicate_of: str | None = None,
-        first: Entry | None = None,
+        first: KnownCall | None = None,
     ) -> None:
         """The audit line of a call that did not just end: replayed, held, late, or cut off. `first` is what it repeats."""
         record = CallRecord._make(self._record(event, attempt, duration, error_type, 0))

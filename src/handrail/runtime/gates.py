@@ -1,6 +1,6 @@
 """The checks of a call, each in its step. A call passes all of them, the approval of a held one those from 4 to 8 again.
 
-    2 read · 4–6 admit · 7–8 prepare · (9 key) · the host's own gates · 10–12 charge · 13 must a person approve it?
+    2 parse · 4–6 admit · 7–8 validate and clamp · (9 key) · the host's own gates · 10–12 charge · 13 must a person approve it?
 
 Each gives the refusal that ends the call, or None. A *gate* has a name and, for every tool, a check; None where it could never
 refuse a call of that tool. No gate knows another. Adding one is a class here, a line in `ADMISSION` or `LIMITS`, and its
@@ -304,10 +304,10 @@ class LoopGate:
             identical[key] = seen = identical.get(key, 0) + 1
             # The counters that every claim carries may then no longer be made by adding the newest call alone.
             if seen > 1:
-                turn.uneven = True
+                turn.has_repeats = True
             # Calls before a reconnect, or in another process, are known by their digests only.
-            if turn.earlier:
-                seen += turn.earlier.get(digest_of(tool_id, attempt.loop_key), 0)
+            if turn.identical_before:
+                seen += turn.identical_before.get(digest_of(tool_id, attempt.loop_key), 0)
             if seen >= max_identical:
                 return Refusal(
                     GateName.LOOP,
@@ -338,7 +338,7 @@ def give_back_loop_count(attempt: Attempt) -> None:
     key = (attempt.plan.tool_id, attempt.loop_key)
     attempt.turn.identical[key] = max(0, attempt.turn.identical.get(key, 0) - 1)
     attempt.session.counted(attempt.turn)
-    attempt.turn.uneven = True
+    attempt.turn.has_repeats = True
 
 
 class BudgetGate:
@@ -527,7 +527,7 @@ def _gated_call(attempt: Attempt) -> GatedCall:
     )
 
 
-def read(attempt: Attempt) -> Refusal | None:
+def parse_arguments(attempt: Attempt) -> Refusal | None:
     """Step 2: the arguments as plain data, in the meaning that the provider's form has."""
     call = attempt.call
     try:
@@ -538,7 +538,7 @@ def read(attempt: Attempt) -> Refusal | None:
             return refusal
     meaning = attempt.plan.meaning
     if meaning is not None and isinstance(call.provider, str):
-        _take(attempt, meaning(call.provider, attempt.args))
+        _replace_arguments(attempt, meaning(call.provider, attempt.args))
     return None
 
 
@@ -546,7 +546,7 @@ def _repair(attempt: Attempt, error: JsonError) -> Refusal | None:
     """Arguments that are no JSON: repaired once, where the policy allows it, or refused."""
     if attempt.session.policy.repair:
         try:
-            _take(attempt, parse_call(attempt.call.args, repair=True).args)
+            _replace_arguments(attempt, parse_call(attempt.call.args, repair=True).args)
             attempt.repaired = True
             return None
         except JsonError as second:
@@ -557,7 +557,7 @@ def _repair(attempt: Attempt, error: JsonError) -> Refusal | None:
     return Refusal(GateName.PARSE, ErrorType.VALIDATION, message, rule=error.code, details=details)
 
 
-def _take(attempt: Attempt, args: dict[str, Any]) -> None:
+def _replace_arguments(attempt: Attempt, args: dict[str, Any]) -> None:
     attempt.args, attempt.raw_digest, attempt.is_plain = args, trimmed(canonical(args)), False
 
 
@@ -566,7 +566,7 @@ def admit(attempt: Attempt) -> Refusal | None:
     return attempt.plan.admission(attempt)
 
 
-def prepare(attempt: Attempt) -> Refusal | None:
+def validate_and_clamp(attempt: Attempt) -> Refusal | None:
     """Steps 7 and 8: validated arguments with defaults, clamped by mode, in canonical form."""
     plan, args, text = attempt.plan, attempt.args, attempt.raw_digest
     # The compiled check says only yes or no, which is enough for nearly every call. Why not is worked out for the others.
@@ -632,7 +632,7 @@ def ask_host(attempt: Attempt) -> Refusal | None:
     return refusal
 
 
-def charge(attempt: Attempt) -> Refusal | None:
+def charge_limits(attempt: Attempt) -> Refusal | None:
     """Steps 10 to 12: rate limit, loop, budget. What a call that passes used up is written behind."""
     plan, session = attempt.plan, attempt.session
     refusal = plan.limits(attempt)
@@ -642,7 +642,7 @@ def charge(attempt: Attempt) -> Refusal | None:
     # A writing call's unit of a limit per user goes with its claim, where the store counts it over all processes.
     if limit is not None and (not plan.writes or limit.scope == "session"):
         session.rates.write_behind(session, plan.tool_id, limit, attempt.rate_slot)
-    attempt.turn.kept, session.dirty = False, True  # as `Session.counted` does
+    attempt.turn.is_stored_as_left, session.dirty = False, True  # as `Session.counted` does
     return None
 
 

@@ -47,7 +47,7 @@ class Housekeeper:
             self.core.claims.store_unstored,
             self.core.aliases.store_unstored,
             self.core.approvals.carry_out_unconfirmed,
-            self._follow_confirmations,
+            self._carry_out_granted,
             self._store_usage,
             self._forget_idle,
             self.pruning.step,
@@ -71,7 +71,7 @@ class Housekeeper:
             await changed
             # Before the look, so that nothing that changes during it is missed.
             changed = self.core.store.changed()
-            await self._do((self.learn, self._follow_confirmations), was_away=True)
+            await self._do((self.learn, self._carry_out_granted), was_away=True)
 
     async def _do(self, chores: Sequence[Callable[[], Awaitable[None]]], was_away: bool) -> bool:
         """Each of the chores; whether the store is away, which is told once."""
@@ -182,9 +182,9 @@ class Housekeeper:
         if core.usage is not None:
             await core.usage.store(core.store.usage, now=core.clock.monotonic())
 
-    async def _follow_confirmations(self) -> None:
+    async def _carry_out_granted(self) -> None:
         for session in [session for session in self.core.sessions.values() if session.holds]:
-            await self.core.approvals.follow(session)
+            await self.core.approvals.carry_out_granted(session)
 
     async def _forget_idle(self) -> None:
         """A session that has been idle for long gives the memory of its replays back."""

@@ -129,7 +129,7 @@ def loop_key(canonical_args: bytes) -> bytes:
     return unicodedata.normalize("NFC", canonical_args.decode()).encode()
 
 
-class Entry:
+class KnownCall:
     """One remembered call. While it runs, duplicates wait for it; afterwards they get its envelope."""
 
     # Defaults of the class: every call makes an entry, and most never differ from these.
@@ -157,23 +157,23 @@ class Entry:
     @classmethod
     def of(
         cls, tool: str, raw_digest: bytes | str, *, ledger_key: str | None = None, hold_id: str | None = None
-    ) -> Entry:
+    ) -> KnownCall:
         """A call that the store knows."""
         entry = cls(tool, raw_digest)
         entry.ledger_key, entry.hold_id = ledger_key, hold_id
         return entry
 
     @classmethod
-    def of_settled(cls, settled: Settled) -> Entry:
+    def of_settled(cls, settled: Settled) -> KnownCall:
         """A call that was settled at once."""
         tool, raw_digest, retryable, error, intents, meta, raw, started, turn = settled
         entry = cls(tool, raw_digest, (ToolResponse(error is None, None, error, intents, meta), raw))
         entry.retryable, entry.started, entry.turn = retryable, started, turn
         return entry
 
-    def under(self, raw_digest: bytes | str) -> Entry:
+    def under(self, raw_digest: bytes | str) -> KnownCall:
         """The same execution, asked for in other words. What is not known of it yet is looked up when it is asked for."""
-        entry = Entry.of(self.tool, raw_digest, ledger_key=self.ledger_key, hold_id=self.hold_id)
+        entry = KnownCall.of(self.tool, raw_digest, ledger_key=self.ledger_key, hold_id=self.hold_id)
         entry.call_id, entry.response, entry.unknown = self.call_id, self.response, self.unknown
         entry.started, entry.turn = self.started, self.turn
         return entry
@@ -217,7 +217,7 @@ class Entry:
             self._future.set_result(None)
 
 
-class Replays(dict[str, Entry | Settled]):
+class Replays(dict[str, KnownCall | Settled]):
     """The last results of tools that do not write. In memory only: after a restart they may run again."""
 
     __slots__ = ("max_entries",)
@@ -226,10 +226,10 @@ class Replays(dict[str, Entry | Settled]):
         super().__init__()
         self.max_entries = max_entries
 
-    def find(self, key: str) -> Entry | None:
+    def find(self, key: str) -> KnownCall | None:
         """The call of this key, which runs or was settled; None if it is not kept."""
         known = self.get(key)
-        return Entry.of_settled(known) if isinstance(known, tuple) else known
+        return KnownCall.of_settled(known) if isinstance(known, tuple) else known
 
     def drop_oldest(self) -> None:
         """Let go of the oldest call that has ended."""
@@ -238,17 +238,19 @@ class Replays(dict[str, Entry | Settled]):
                 del self[key]
                 return
 
-    def forget(self, key: str, entry: Entry) -> None:
+    def forget(self, key: str, entry: KnownCall) -> None:
         if self.get(key) is entry:
             del self[key]
 
     def drop_settled(self) -> None:
         """Give the memory back, for a session that has been idle for long. Running calls stay."""
-        for key in [key for key, known in self.items() if not isinstance(known, Entry) or known.response is not None]:
+        for key in [
+            key for key, known in self.items() if not isinstance(known, KnownCall) or known.response is not None
+        ]:
             del self[key]
 
 
-class CallIds(dict[str, Entry]):
+class CallIds(dict[str, KnownCall]):
     """Entries by id, the newest whole."""
 
     __slots__ = ("_whole", "forgotten")
@@ -259,7 +261,7 @@ class CallIds(dict[str, Entry]):
         self.forgotten: Forgotten | None = None
         """Ids that are to be looked for in the store; None while there are none."""
 
-    def __setitem__(self, key: str, entry: Entry) -> None:
+    def __setitem__(self, key: str, entry: KnownCall) -> None:
         super().__setitem__(key, entry)
         self._whole[key] = None
 
@@ -267,11 +269,11 @@ class CallIds(dict[str, Entry]):
         """Whether the store may know an id that is not known here."""
         return self.forgotten is not None and key not in self and key in self.forgotten
 
-    def whole(self) -> list[Entry]:
+    def whole(self) -> list[KnownCall]:
         """Those whose outcome, or its lack, is held here."""
         return [self[key] for key in self._whole if key in self]
 
-    def trim(self, needed: Container[Entry], unstored: Container[str] = ()) -> None:
+    def trim(self, needed: Container[KnownCall], unstored: Container[str] = ()) -> None:
         """Let go of outcomes that the store has, and of the oldest ids; what runs, is held or is not stored stays known."""
         for key in list(self._whole):
             entry = self.get(key)
@@ -288,7 +290,7 @@ class CallIds(dict[str, Entry]):
             if entry is not None:
                 raw = entry.raw_digest
                 # The arguments may be 64 KiB long; of a call that ended their hash is enough to see whether they are the same.
-                names = Entry(entry.tool, raw if isinstance(raw, str) else sha256(raw).hexdigest())
+                names = KnownCall(entry.tool, raw if isinstance(raw, str) else sha256(raw).hexdigest())
                 names.ledger_key, names.hold_id, names.call_id = entry.ledger_key, entry.hold_id, entry.call_id
                 super().__setitem__(key, names)
         if len(self) > MAX_KNOWN:
@@ -310,7 +312,7 @@ class Aliases:
         self.unstored: dict[tuple[str, str], Alias] = {}
         """Session id and call id → what it stands for, where that could not be stored; the housekeeper tries again."""
 
-    async def remember(self, attempt: Attempt, entry: Entry) -> None:
+    async def remember(self, attempt: Attempt, entry: KnownCall) -> None:
         """The id of this call stands for that execution from now on."""
         if not attempt.has_stable_id or entry.ledger_key is None:
             return
@@ -352,20 +354,22 @@ def alias_of(attempt: Attempt, key: str | None, hold_id: str | None) -> Alias | 
     return Alias(call_id=name, tool=attempt.plan.tool_id, raw_digest=raw, ledger_key=key, hold_id=hold_id)
 
 
-def attach_id(attempt: Attempt, entry: Entry) -> None:
+def attach_id(attempt: Attempt, entry: KnownCall) -> None:
     """Let the session find the entry by the id of this call, with the arguments as this call wrote them."""
     if entry.raw_digest not in (attempt.raw_digest, sha256(attempt.raw_digest).hexdigest()):
         entry = entry.under(attempt.raw_digest)
     attempt.session.calls_by_id[attempt.key] = entry
 
 
-async def known_by_id(session: Session, key: str) -> Entry | None:
+async def known_by_id(session: Session, key: str) -> KnownCall | None:
     """The call that an id stands for, from the store if it is no longer held here."""
     known = session.calls_by_id
     if known.is_forgotten(key):
         for alias in await session.core.store.aliases(session.id):
             if alias.call_id == key and key not in known:
-                known[key] = Entry.of(alias.tool, alias.raw_digest, ledger_key=alias.ledger_key, hold_id=alias.hold_id)
+                known[key] = KnownCall.of(
+                    alias.tool, alias.raw_digest, ledger_key=alias.ledger_key, hold_id=alias.hold_id
+                )
     return known.get(key)
 
 

@@ -29,7 +29,7 @@ from handrail.contract.store import (
 )
 from handrail.runtime.call_attempt import Attempt
 from handrail.runtime.envelopes import Answers, declined_answer, running, unknown_answer
-from handrail.runtime.known_calls import Entry
+from handrail.runtime.known_calls import KnownCall
 from handrail.schema.strict_json import trimmed
 
 PASSING = (ErrorType.TRANSIENT, ErrorType.TIMEOUT, ErrorType.CANCELLED)
@@ -61,7 +61,7 @@ class OwnClaims:
         """Those of `unconfirmed` that must not start any more, and what is recorded of them."""
 
 
-def settle_from_row(entry: Entry, row: LedgerRow) -> None:
+def settle_from_row(entry: KnownCall, row: LedgerRow) -> None:
     """What a stored outcome says. A body that was evicted is not run again for."""
     entry.ledger_key = row.key
     if row.state is LedgerState.UNKNOWN:
@@ -101,7 +101,7 @@ class LedgerLookup:
         self._answers = answers
         self._own = own
 
-    async def replay(self, attempt: Attempt, entry: Entry) -> ToolResponse | None:
+    async def replay(self, attempt: Attempt, entry: KnownCall) -> ToolResponse | None:
         """The answer of an execution that the store knows; None if a claim may take it over, or there is none."""
         assert entry.ledger_key is not None
         row = await self.row(entry.ledger_key, attempt.session.limits.wait_seconds)
@@ -113,7 +113,7 @@ class LedgerLookup:
         attempt.turn.take(row)
         return await self._answers.replay(attempt, entry)
 
-    async def take_ordinal(self, attempt: Attempt, entry: Entry) -> None:
+    async def take_ordinal(self, attempt: Attempt, entry: KnownCall) -> None:
         """An id of an earlier connection, delivered again: it takes its ordinal here too, before an identical call does."""
         key = entry.ledger_key
         assert key is not None
@@ -140,7 +140,7 @@ class LedgerLookup:
                 await sleep_unless(self._clock, _POLL_SECONDS, self._store.changed(row.hold_id))
             waited += _POLL_SECONDS
 
-    async def settle(self, entry: Entry, key: str, seconds: float) -> None:
+    async def settle(self, entry: KnownCall, key: str, seconds: float) -> None:
         """Settle the entry from its row, if that has an outcome within this time."""
         waited = 0.0
         while waited < seconds:

@@ -20,8 +20,8 @@ from handrail.runtime.call_attempt import Attempt, Refusal, RefusalRule
 from handrail.runtime.context import Context
 from handrail.runtime.envelopes import Answers, StartOver
 from handrail.runtime.execution import Execution, Started
-from handrail.runtime.gates import ask_host, charge, condition_wants_person, prepare, read
-from handrail.runtime.known_calls import Entry, args_digest, hash_key, id_in_message, id_key, known_by_id
+from handrail.runtime.gates import ask_host, charge_limits, condition_wants_person, parse_arguments, validate_and_clamp
+from handrail.runtime.known_calls import KnownCall, args_digest, hash_key, id_in_message, id_key, known_by_id
 from handrail.runtime.policy import GateName
 from handrail.runtime.turns import TurnRecord
 from handrail.schema.strict_json import read_arguments
@@ -73,7 +73,7 @@ class Pipeline:
         connection = connection or session.connection
         attempt = Attempt(session, call, plan, turn, started, connection)
         # 2. Parse
-        refusal = read(attempt)
+        refusal = parse_arguments(attempt)
         if refusal is not None:
             return self.answers.refuse(attempt, refusal)
         # 3. Replay by id
@@ -91,7 +91,7 @@ class Pipeline:
         if refusal is not None:
             return self.answers.refuse(attempt, refusal)
         # 7. Validate, 8. clamp
-        refusal = prepare(attempt)
+        refusal = validate_and_clamp(attempt)
         if refusal is not None:
             return self.answers.refuse(attempt, refusal)
         # 9. Key
@@ -114,7 +114,7 @@ class Pipeline:
             if attempt.asked_by is not None:
                 return await self._write(attempt, needs_person=True)
         # 10. Rate limit, 11. loop, 12. budget
-        refusal = charge(attempt)
+        refusal = charge_limits(attempt)
         if refusal is not None:
             return self.answers.refuse(attempt, refusal)
         # 15. Run (13 and 14 are for writing and held calls)
@@ -130,7 +130,7 @@ class Pipeline:
         response, raw = outcome
         answer = self.answers.finish(attempt, response, raw)
         ok, _, error, intents, meta = answer
-        # A tuple, because most entries are never asked for again: `Replays.find` makes an `Entry` of it for those that are.
+        # A tuple, because most entries are never asked for again: `Replays.find` makes an `KnownCall` of it for those that are.
         replays = session.replays
         replays[attempt.key] = (
             plan.tool_id, attempt.raw_digest, not ok and _may_pass_later(attempt, answer), error, intents, meta, raw,
@@ -172,7 +172,7 @@ class Pipeline:
                 break  # a dead process left it; otherwise the same id, delivered at once, continues with it already
         return None
 
-    async def _replay(self, attempt: Attempt, known: Entry) -> ToolResponse | None:
+    async def _replay(self, attempt: Attempt, known: KnownCall) -> ToolResponse | None:
         """The answer of a known call; None if a dead process left it, so that it may be run."""
         raw = attempt.raw_digest
         if known.tool != attempt.plan.tool_id or known.raw_digest not in (raw, _digest_of(raw)):
@@ -190,7 +190,7 @@ class Pipeline:
                 return await self._confirmations.answer_held(attempt, known)
             if known.ledger_key is not None and (known.unknown or not (known.response is not None or known.kept)):
                 return await self._lookup.replay(attempt, known)
-            if known.ledger_key is not None and attempt.turn.from_before:
+            if known.ledger_key is not None and attempt.turn.may_have_stored_calls:
                 await self._lookup.take_ordinal(attempt, known)
             answer = await self.answers.replay(attempt, known)
         except StoreUnavailable as error:
@@ -234,7 +234,7 @@ class Pipeline:
         """Steps 15 and 16 for a handler that waits, or is tried again; duplicates wait for it."""
         replays, key = attempt.session.replays, attempt.key
         # Known before the handler waits: a duplicate that comes meanwhile waits for this one instead of starting another.
-        entry = replays[key] = Entry(attempt.plan.tool_id, attempt.raw_digest)
+        entry = replays[key] = KnownCall(attempt.plan.tool_id, attempt.raw_digest)
         entry.started, entry.turn = attempt.started, attempt.turn.number
         if len(replays) > replays.max_entries:
             replays.drop_oldest()
@@ -302,7 +302,7 @@ class Pipeline:
     def digest(self, session: Session, plan: ToolPlan, call: Call) -> str | None:
         """What this writing call would be compared by with others, found without making it; None if its arguments are refused."""
         attempt = Attempt(session, call, plan, session.turn or TurnRecord(0, 0.0), 0.0)
-        if read(attempt) is not None or prepare(attempt) is not None:
+        if parse_arguments(attempt) is not None or validate_and_clamp(attempt) is not None:
             return None
         return args_digest(plan.definition, attempt.args, attempt.canonical)
 

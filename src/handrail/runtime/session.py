@@ -20,7 +20,7 @@ from handrail.contract.errors import UsageError
 from handrail.contract.events import LateEnvelope, SessionEvent
 from handrail.contract.store import AuditSubject, Hold
 from handrail.runtime.call_attempt import Attempt
-from handrail.runtime.known_calls import CallIds, Entry, Replays
+from handrail.runtime.known_calls import CallIds, KnownCall, Replays
 from handrail.runtime.plan import Plans
 from handrail.runtime.policy import ModePolicy, Policy
 from handrail.runtime.state import StateController
@@ -117,20 +117,20 @@ class Events:
 
     async def listen(self, listener: Listener | None = None) -> AsyncGenerator[SessionEvent, None]:
         """Every event from now on, and those that waited; ends when the session does."""
-        ear = listener or self.attach()
+        listener = listener or self.attach()
         try:
             while True:
                 # Everything that waits is given before the end is looked at: what was emitted just before the close arrives
                 # too.
-                while ear.waiting:
-                    yield ear.waiting.popleft()
-                if ear.closed:
+                while listener.waiting:
+                    yield listener.waiting.popleft()
+                if listener.closed:
                     return
                 # No await between the look above and this, so that no event can come unheard in between.
-                ear.wake.clear()
-                await ear.wake.wait()
+                listener.wake.clear()
+                await listener.wake.wait()
         finally:
-            self.detach(ear)
+            self.detach(listener)
 
     def _keep(self, events: Iterable[SessionEvent]) -> None:
         if self._waiting is None:
@@ -289,9 +289,9 @@ class Session:
         """How many turns are about to begin: which one the store has the session in is not known until it has answered."""
         self.replays = Replays(policy.replays)
         self.calls_by_id = CallIds()
-        self.writes: dict[str, Entry] = {}
+        self.writes: dict[str, KnownCall] = {}
         """Executions by ledger key, in this process."""
-        self.holds: dict[tuple[str, str], tuple[Hold, Entry]] = {}
+        self.holds: dict[tuple[str, str], tuple[Hold, KnownCall]] = {}
         """Held calls by tool and all arguments, open or carried out."""
         self.running: dict[Attempt, asyncio.Task[Any] | None] = {}
         self.clients: dict[str | None, ClientBridge] | None = None
@@ -443,7 +443,7 @@ class Session:
         if turn is None:
             turn = TurnRecord(number, started)
             turn.retrieval_used, turn.total_used = self.spent.pop(number, (0, 0))
-            self.let_go(TURNS_KEPT - 1)
+            self.drop_turns(TURNS_KEPT - 1)
             # Executions are found by keys that name their turn, so those of older turns cannot be asked for by key again.
             self.writes = {key: entry for key, entry in self.writes.items() if entry.response is None}
             now = self.core.clock.time() * 1000
@@ -461,7 +461,7 @@ class Session:
         self.turn = self.turns[number] = turn
         return turn
 
-    def let_go(self, max_turns: int) -> None:
+    def drop_turns(self, max_turns: int) -> None:
         """Of turns beyond `max_turns` only what they have spent is remembered."""
         while len(self.turns) > max_turns:
             old = self.turns.pop(next(iter(self.turns)))
@@ -473,7 +473,7 @@ class Session:
         """Of a turn that the store has not been told of."""
         return max((*self.turns, *self.spent), default=0) + 1
 
-    def forgotten(self, turn: TurnRecord, counters: Mapping[str, Any]) -> TurnRecord:
+    def stored_turn(self, turn: TurnRecord, counters: Mapping[str, Any]) -> TurnRecord:
         """The same turn as far as it was when its input came again while the store was away; `counters` are the store's."""
         before = TurnRecord(turn.number, turn.started)
         before.retrieval_used, before.total_used = self.spent.pop(turn.number, (0, 0))
@@ -482,24 +482,31 @@ class Session:
 
     def fields(self) -> dict[str, Any]:
         """What the store keeps of it beside its calls."""
-        fields = {"mode": self.mode, "active": self.is_active, "state": self.state.snapshot(), "left": self.left()}
+        fields = {
+            "mode": self.mode,
+            "active": self.is_active,
+            "state": self.state.snapshot(),
+            "left": self.unstored_counters(),
+        }
         # Otherwise these counters might be stored for a turn that the store has left, or does not know.
         if self.turn is None or not self.turn.stored or self.beginning:
             return fields
         return {**fields, "counters": self.turn.counters(), "current_turn": self.turn.number}
 
-    def left(self) -> dict[int, dict[str, Any]]:
+    def unstored_counters(self) -> dict[int, dict[str, Any]]:
         """Counters of the turns that were left, where the store does not have them."""
-        return {turn.number: turn.counters() for turn in self.late()}
+        return {turn.number: turn.counters() for turn in self.unstored_turns()}
 
-    def late(self) -> list[TurnRecord]:
+    def unstored_turns(self) -> list[TurnRecord]:
         """Turns that were left while the store was away, or in which calls that were under way were counted since."""
-        late = [turn for turn in self.turns.values() if not turn.kept or turn.total_used != turn.kept_total]
+        late = [
+            turn for turn in self.turns.values() if not turn.is_stored_as_left or turn.total_used != turn.total_stored
+        ]
         return [turn for turn in late if turn.stored and turn is not self.turn]
 
     def counted(self, turn: TurnRecord) -> None:
         """Something was counted in `turn`, perhaps late: it may have been left."""
-        turn.kept = False
+        turn.is_stored_as_left = False
         self.dirty = True
 
 

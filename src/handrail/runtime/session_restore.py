@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from handrail.contract.store import Alias, Store
 from handrail.runtime.confirmation import Confirmations, take_ordinal_of
-from handrail.runtime.known_calls import Aliases, CallIds, Entry, id_of_key, is_stable
+from handrail.runtime.known_calls import Aliases, CallIds, KnownCall, id_of_key, is_stable
 from handrail.runtime.session import Session
 from handrail.runtime.turns import TurnRecord
 
@@ -21,7 +21,7 @@ async def restore(
     for alias in stored:
         entry = session.writes.get(alias.ledger_key) if alias.ledger_key is not None else None
         # What became of it is looked up when it is asked for.
-        session.calls_by_id[alias.call_id] = entry or Entry.of(
+        session.calls_by_id[alias.call_id] = entry or KnownCall.of(
             alias.tool, alias.raw_digest, ledger_key=alias.ledger_key, hold_id=alias.hold_id
         )
     if session.turn is not None:

@@ -48,18 +48,18 @@ class TurnRecord:
     __slots__ = (
         "declined",
         "digests",
-        "earlier",
         "empties",
         "ended",
-        "from_before",
+        "has_repeats",
         "history",
         "identical",
+        "identical_before",
         "input_id",
         "interrupted",
         "intervals",
         "is_single",
-        "kept",
-        "kept_total",
+        "is_stored_as_left",
+        "may_have_stored_calls",
         "number",
         "ordinals",
         "refusals",
@@ -72,8 +72,8 @@ class TurnRecord:
         "stored",
         "tool_ms",
         "tools_until",
+        "total_stored",
         "total_used",
-        "uneven",
         "unknown",
     )
 
@@ -90,7 +90,7 @@ class TurnRecord:
         self.stored = True
         """False while the store does not know of it, because it was away."""
         self.input_id: str | None = None
-        self.from_before = False
+        self.may_have_stored_calls = False
         """It began on another connection, or is gone through again: the store may know calls of it that we do not."""
         self.retrieval_used = 0
         self.total_used = 0
@@ -100,10 +100,10 @@ class TurnRecord:
         """When the last of them ended, on the clock of `started`."""
         self.intervals: deque[tuple[float, float]] = deque(maxlen=_MAX_INTERVALS)
         """When calls ran that ended while another one was running: that one must not count this time again."""
-        self.kept = False
+        self.is_stored_as_left = False
         """The store has what was counted in it, as a turn that was left. What calls that were under way then still count is
-        noted by `Session.counted`; calls that end without waiting are seen by `kept_total`."""
-        self.kept_total = 0
+        noted by `Session.counted`; calls that end without waiting are seen by `total_stored`."""
+        self.total_stored = 0
         self.refusals = 0
         """Those that may be a loop, by steps 1 to 8."""
         self.refused = 0
@@ -114,11 +114,11 @@ class TurnRecord:
         """Of identical calls, in their order, each worked out once: every claim carries them to the store."""
         self.history: dict[str, int] = {}
         """The newest of `digests`, once each: what the store gets while no call was made twice."""
-        self.uneven = False
+        self.has_repeats = False
         """Some call was counted other than once."""
         self.replayed: dict[tuple[str, bytes], int] = {}
         """Those among them that were replays."""
-        self.earlier: dict[str, int] = {}
+        self.identical_before: dict[str, int] = {}
         """Identical calls on earlier connections, by digest, the newest last."""
         self.empties: dict[str, int] = {}
         self.ordinals: dict[Pair, Ordinals] = {}
@@ -131,21 +131,21 @@ class TurnRecord:
 
     def begin_again(self) -> None:
         """A new connection, or the same input sent again: the model may not remember what it called in this turn."""
-        self.earlier = self._digests()
-        self.identical, self.replayed, self.digests, self.history, self.uneven = {}, {}, [], {}, False
+        self.identical_before = self._digests()
+        self.identical, self.replayed, self.digests, self.history, self.has_repeats = {}, {}, [], {}, False
         self.ordinals = {pair: dict(taken) for pair, taken in self.remembered.items()}
-        self.from_before = True
+        self.may_have_stored_calls = True
 
     def continue_from(self, before: TurnRecord) -> None:
         """This turn was begun anew while the store was away; now it is known to be `before`, gone through again."""
-        self.from_before = True
+        self.may_have_stored_calls = True
         self.retrieval_used += before.retrieval_used
         self.total_used += before.total_used
         self.tool_ms += before.tool_ms
         self.refusals += before.refusals
         self.refused += before.refused
         self.empties = _added(before.empties, self.empties)
-        self.earlier = _newest(_added(before._digests(), self.earlier))
+        self.identical_before = _newest(_added(before._digests(), self.identical_before))
         self.declined |= before.declined
         self.unknown = {**before.unknown, **self.unknown}
         self.remembered = before.remembered
@@ -184,7 +184,7 @@ class TurnRecord:
         }
 
     def restore(self, counters: Mapping[str, Any]) -> None:
-        self.from_before = True
+        self.may_have_stored_calls = True
         if counters.get("turn") != self.number:
             return
         # This process may know of more than it has stored.
@@ -196,7 +196,7 @@ class TurnRecord:
         self.empties = dict(counters.get("empties", {}))
         self.declined = {(pair[0], pair[1]) for pair in counters.get("declined", ())}
         self.unknown = {(item[0], item[1]): item[2] for item in counters.get("unknown", ())}
-        self.earlier = dict(counters.get("identical", {}))
+        self.identical_before = dict(counters.get("identical", {}))
 
     def _digests(self) -> dict[str, int]:
         """How often each call was made. Every claim carries it to the store, so it is only added to where that will do."""
@@ -209,7 +209,7 @@ class TurnRecord:
             self.history.update(dict.fromkeys(added, 1))
             while len(self.history) > _MAX_DIGESTS:
                 del self.history[next(iter(self.history))]
-        if not (self.uneven or self.replayed or self.earlier):
+        if not (self.has_repeats or self.replayed or self.identical_before):
             return self.history.copy()
         counted = list(islice(zip(reversed(known), reversed(identical.values()), strict=True), _MAX_DIGESTS))
         digests = dict(reversed(counted))
@@ -218,14 +218,14 @@ class TurnRecord:
                 digest = digest_of(*key)
                 if digest in digests:
                     digests[digest] -= times
-        return _newest(_added(self.earlier, digests)) if self.earlier else digests
+        return _newest(_added(self.identical_before, digests)) if self.identical_before else digests
 
 
 def single_turn(input_id: str, *, again: bool = False) -> TurnRecord:
     """The turn of a call that belongs to no other. Nothing is stored for it unless the call writes or is held; `input_id` then
     finds the same turn `again`, in any process."""
     turn = TurnRecord(0, perf_counter())
-    turn.is_single, turn.stored, turn.input_id, turn.from_before = True, False, input_id, again
+    turn.is_single, turn.stored, turn.input_id, turn.may_have_stored_calls = True, False, input_id, again
     return turn
 
 
@@ -327,19 +327,23 @@ class Turns:
 
     async def _begin_stored(self, session: Session, input_id: str | None, connection: int) -> TurnStart:
         """What was counted in the turn that is left is stored along: its input may come again in another process."""
-        if any(not turn.stored for turn in session.turns.values()) and await self.store(session) and session.late():
+        if (
+            any(not turn.stored for turn in session.turns.values())
+            and await self.store(session)
+            and session.unstored_turns()
+        ):
             await self._save(session)  # before they are let go
         left = session.turn
         if left is None or not left.stored:
             return await self._store.begin_turn(session.id, connection=connection, input_id=input_id)
         counters = left.counters()
-        left.kept, left.kept_total = True, left.total_used  # what is counted from now on is not among it
+        left.is_stored_as_left, left.total_stored = True, left.total_used  # what is counted from now on is not among it
         try:
             return await self._store.begin_turn(
                 session.id, connection=connection, input_id=input_id, left=(left.number, counters)
             )
         except BaseException:
-            left.kept = False
+            left.is_stored_as_left = False
             raise
 
     def _begin_unstored(self, session: Session, input_id: str | None, error: StoreUnavailable) -> int:
@@ -351,7 +355,7 @@ class Turns:
                 self.end(session)
             known = TurnRecord(session.next_number(), perf_counter())
             known.stored, known.input_id = False, input_id or f"late:{uuid4().hex}"
-            session.let_go(TURNS_COUNTED - 1)
+            session.drop_turns(TURNS_COUNTED - 1)
             session.turns[known.number] = known
             self._metrics.turn_started(session.id)
         else:
@@ -390,7 +394,7 @@ class Turns:
             session.turns[known.number] = known
             known = None
         if started.known:
-            turn.continue_from(known or session.forgotten(turn, started.counters))
+            turn.continue_from(known or session.stored_turn(turn, started.counters))
             await self._learn_declined(session, turn)
 
     async def _learn_declined(self, session: Session, turn: TurnRecord) -> None:

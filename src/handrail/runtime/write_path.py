@@ -18,8 +18,8 @@ from handrail.runtime.call_attempt import Attempt, Write
 from handrail.runtime.claim_and_run import LedgerClaims, give_back_unstarted
 from handrail.runtime.confirmation import Confirmations
 from handrail.runtime.envelopes import Answers, declined, running
-from handrail.runtime.gates import ask_host, charge, give_back_budget
-from handrail.runtime.known_calls import Aliases, Entry, args_digest, hash_key, id_in_message, ledger_key
+from handrail.runtime.gates import ask_host, charge_limits, give_back_budget
+from handrail.runtime.known_calls import Aliases, KnownCall, args_digest, hash_key, id_in_message, ledger_key
 from handrail.runtime.ledger_lookup import LedgerLookup, may_try_again, settle_from_row
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class WritePath:
         # A read that a host's gate sends to a person has a key by its content already, which is no id.
         by_id = attempt.key if attempt.has_stable_id else ""
         restored = session.calls_by_id.get(by_id) if by_id else None
-        entry = Entry(plan.tool_id, attempt.raw_digest)
+        entry = KnownCall(plan.tool_id, attempt.raw_digest)
         entry.call_id, entry.started, entry.turn = attempt.call.call_id, attempt.started, attempt.turn.number
         # The same id as before: the same execution, whatever turn and ordinal a new call would get.
         if restored is not None and restored.ledger_key is not None:
@@ -99,7 +99,7 @@ class WritePath:
                     del session.writes[attempt.write.key]
                 entry.abandon()
 
-    async def _answer(self, attempt: Attempt, needs_person: bool, entry: Entry) -> ToolResponse:
+    async def _answer(self, attempt: Attempt, needs_person: bool, entry: KnownCall) -> ToolResponse:
         session, turn, write = attempt.session, attempt.turn, attempt.write
         assert write is not None
         # Keys name the turn by the store's number, which a turn that began while the store was away does not have yet.
@@ -129,7 +129,7 @@ class WritePath:
         refusal = ask_host(attempt) if asks_host else None
         # A call that a dead process left has paid there.
         if refusal is None and write.takeover is None:
-            refusal = charge(attempt)
+            refusal = charge_limits(attempt)
         if refusal is not None:
             write.taken.pop(attempt.ordinal, None)
             return self._answers.refuse(attempt, refusal)
@@ -152,7 +152,7 @@ class WritePath:
                 turn.take(write.takeover)
                 return None
         # Before an ordinal is taken: a further one would be a second execution beside one that may have happened.
-        answer = await self._unknown_answer(attempt) if turn.unknown or turn.from_before else None
+        answer = await self._unknown_answer(attempt) if turn.unknown or turn.may_have_stored_calls else None
         if answer is not None:
             return answer
         in_message = id_in_message(attempt.call)
@@ -182,7 +182,7 @@ class WritePath:
                     write.taken.pop(attempt.ordinal, None)
                 return answer
             # A turn that began here, on this connection, has all its executions in memory; the store need not be asked.
-            may_exist = turn.from_before or write.key in session.writes
+            may_exist = turn.may_have_stored_calls or write.key in session.writes
             entry = await self._entry(attempt, write.key) if may_exist else None
             if entry is None:
                 return None
@@ -203,19 +203,19 @@ class WritePath:
         key = turn.unknown.get(pair)
         if key is not None:
             row = await self._store.ledger_row(key)
-        elif turn.from_before:
+        elif turn.may_have_stored_calls:
             row = await self._store.unknown_like(session.id, turn.number, *pair)
         if row is None:
             return None
         if row.state is LedgerState.UNKNOWN:
             return self._answers.refuse_unknown(attempt, row.key)
         turn.unknown.pop(pair, None)
-        entry = Entry(row.tool, attempt.raw_digest)
+        entry = KnownCall(row.tool, attempt.raw_digest)
         settle_from_row(entry, row)
         await self._aliases.remember(attempt, entry)
         return await self._answers.replay(attempt, entry)
 
-    async def _entry(self, attempt: Attempt, key: str) -> Entry | None:
+    async def _entry(self, attempt: Attempt, key: str) -> KnownCall | None:
         """The execution with this ledger key, after a wait if it still runs; None if there is none, or it may be taken over."""
         session = attempt.session
         patience = session.limits.wait_seconds
@@ -231,14 +231,14 @@ class WritePath:
                     raise HeldMeanwhile
                 continue
             return entry
-        if not attempt.turn.from_before:
+        if not attempt.turn.may_have_stored_calls:
             return None
         # Only a turn from before can have executions that another process began.
         row = await self._lookup.row(key, patience)
         here = session.writes.get(key)
         if row is None or here is not None:
             return here
-        entry = Entry.of(attempt.plan.tool_id, attempt.raw_digest, ledger_key=key)
+        entry = KnownCall.of(attempt.plan.tool_id, attempt.raw_digest, ledger_key=key)
         if row.state is not LedgerState.RUNNING:
             settle_from_row(entry, row)
             session.writes[key] = entry

@@ -401,7 +401,7 @@ class FileContent:
             self._descriptors = []
 
 
-class LogRoom:
+class WalPreallocation:
     """Makes room in the log of a store while nobody waits; for one opening of it, and never more than once.
 
     A commit that makes its file longer waits twice as long for the disk as one that writes over what is there. The log is begun
@@ -434,7 +434,7 @@ class LogRoom:
             self._files.check(db, untouched=True)  # but for pages of our own, in which nothing stands
             left = self._missing(db) if self._left is None else self._left
             if left:
-                write_a_page(db, self._busy_ms)
+                commit_unchanged_page(db, self._busy_ms)
                 left -= 1
         except StoreUnavailable:
             return False  # as whoever writes next learns
@@ -455,7 +455,7 @@ class LogRoom:
         return max(0, LOG_PAGES - self._log.stat().st_size // page)
 
 
-def write_a_page(db: sqlite3.Connection, busy_ms: int) -> None:
+def commit_unchanged_page(db: sqlite3.Connection, busy_ms: int) -> None:
     """A commit of the first page as it is, which waits neither for the disk nor for another process."""
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute("PRAGMA busy_timeout = 0")

@@ -35,7 +35,15 @@ from handrail.stores import owners
 from handrail.stores.base import Group, ThreadedStore, grouped
 from handrail.stores.failures import is_busy, unavailable, unusable
 from handrail.stores.migrations import migrate
-from handrail.stores.open_files import LOG_PAGES, LogRoom, OpenFiles, check_names, identity, make_private, real_path
+from handrail.stores.open_files import (
+    LOG_PAGES,
+    OpenFiles,
+    WalPreallocation,
+    check_names,
+    identity,
+    make_private,
+    real_path,
+)
 from handrail.stores.owners import OwnerLocks, Process
 from handrail.stores.statements import Clock, Transaction
 from handrail.stores.statements.ledger import OUTCOME, SETTLED, ClaimRequest, FinishRequest, finish
@@ -84,7 +92,7 @@ class SqliteStore(ThreadedStore):
         self._busy_ms = busy_ms
         self._owners = OwnerLocks(self._path.with_name(self._path.name + ".owners"))
         self._files: OpenFiles | None = None
-        self._room: LogRoom | None = None
+        self._preallocation: WalPreallocation | None = None
         self._connections: tuple[sqlite3.Connection, ...] = ()
 
     @property
@@ -94,10 +102,10 @@ class SqliteStore(ThreadedStore):
     async def _start(self) -> tuple[Worker, Worker]:
         files = self._files = await self._opened()
         writing, reading = self._connections = files.connections
-        room = self._room = LogRoom(self._path, files, self._busy_ms)
+        preallocation = self._preallocation = WalPreallocation(self._path, files, self._busy_ms)
         make = partial(Worker, title=self._title, limit=self._limit)
         commit, look = partial(self._commit, writing, files), partial(self._look, reading, files)
-        writer = make("handrail-store-writer", commit, between=partial(room.make, writing))
+        writer = make("handrail-store-writer", commit, between=partial(preallocation.make, writing))
         return writer, make("handrail-store-reader", look)
 
     async def register_owner(self, owner: str) -> None:
@@ -355,7 +363,7 @@ def _claim_all(tx: Transaction, claims: Sequence[Claim]) -> list[ClaimResult]:
     size = _SIZES[bisect_left(_SIZES, len(claims))]
     # Filled up to one of a few sizes, so that the statement is one that the connection has prepared before.
     values += (None,) * (len(_WISH) * (size - len(claims)))
-    tx.db.execute(_wishes(size), values)
+    tx.db.execute(_insert_requests(size), values)
     return [claimed(one, now, ClaimVerdict.CLAIMED, 1, now) for one in claims]
 
 
@@ -377,7 +385,7 @@ def _finish_all(tx: Transaction, finishes: Sequence[Finish]) -> list[LedgerRow]:
 
 
 @cache
-def _wishes(rows: int) -> str:
+def _insert_requests(rows: int) -> str:
     return f"INSERT INTO wish {_values(rows, len(_WISH))}"
 
 

@@ -18,7 +18,7 @@ from handrail.contract.store import HoldState, LedgerState
 from handrail.mcp.server.options import McpOptions, Principal
 from handrail.runtime.confirmation import REPLACED_MARK
 from handrail.runtime.core import RuntimeCore
-from handrail.runtime.known_calls import Entry
+from handrail.runtime.known_calls import KnownCall
 from handrail.runtime.ledger_lookup import settle_from_row
 
 QUESTION = "confirmation"
@@ -122,7 +122,7 @@ class ClientConfirmations:
             return None
         if row.envelope is not None and row.state is not LedgerState.UNKNOWN:
             return ToolResponse.from_dict(orjson.loads(row.envelope))
-        entry = Entry(row.tool, b"")
+        entry = KnownCall(row.tool, b"")
         settle_from_row(entry, row)
         assert entry.response is not None
         return entry.response[0]

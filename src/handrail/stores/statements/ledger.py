@@ -64,7 +64,7 @@ def claim(tx: Transaction, claim: Claim) -> ClaimResult:
             _refused_by_session(tx, claim)
             or _refused_by_limit(tx, claim)
             or _refused_by_grant(tx, claim)
-            or _first(tx, claim)
+            or _insert_claim(tx, claim)
         )
     row = fresh_row(tx, claim.key)
     # Before any refusal: the handler of this claim is about to start, and must hear of it once.
@@ -76,7 +76,10 @@ def claim(tx: Transaction, claim: Claim) -> ClaimResult:
         return refusal
     if row is None:
         return (
-            _met_unknown(tx, claim) or _refused_by_limit(tx, claim) or _refused_by_grant(tx, claim) or _first(tx, claim)
+            _refused_by_unknown(tx, claim)
+            or _refused_by_limit(tx, claim)
+            or _refused_by_grant(tx, claim)
+            or _insert_claim(tx, claim)
         )
     # A key is a hash over all of these, so this should not happen; if it did, nobody may get another call's outcome.
     if (row.args_digest, row.tool, row.session_id) != (claim.args_digest, claim.tool, claim.session_id):
@@ -145,7 +148,7 @@ def _refused_by_alias(tx: Transaction, claim: Claim) -> ClaimResult | None:
     return None
 
 
-def _met_unknown(tx: Transaction, claim: Claim) -> ClaimResult | None:
+def _refused_by_unknown(tx: Transaction, claim: Claim) -> ClaimResult | None:
     row = unknown_like(tx, claim.session_id, claim.turn, claim.tool, claim.args_digest)
     return _result_of(row) if row is not None else None
 
@@ -157,7 +160,7 @@ def _refused_by_limit(tx: Transaction, claim: Claim) -> ClaimResult | None:
     # What lies far ahead was counted before the clock was set back.
     rows = tx.db.execute(
         "SELECT window_start, used FROM rate WHERE scope = ? AND window_start > ? AND window_start <= ? ORDER BY 1",
-        (rate.scope, _over(rate, slot), slot + rate.window_ms),
+        (rate.scope, _newest_expired_slot(rate, slot), slot + rate.window_ms),
     ).fetchall()
     left = sum(used for _, used in rows)
     if left < rate.limit:
@@ -188,7 +191,7 @@ def _refused_by_grant(tx: Transaction, claim: Claim) -> ClaimResult | None:
     return None if consumed.rowcount else ClaimResult(verdict=ClaimVerdict.NO_GRANT)
 
 
-def _first(tx: Transaction, claim: Claim) -> ClaimResult:
+def _insert_claim(tx: Transaction, claim: Claim) -> ClaimResult:
     # Nothing may refuse from here on: the grant is consumed.
     tx.db.execute(
         """INSERT INTO ledger (key, tenant, session_id, user, turn, ordinal, tool, tool_hash, registry_version,
@@ -216,7 +219,8 @@ def _first(tx: Transaction, claim: Claim) -> ClaimResult:
             (claim.rate.scope, slot),
         )
         tx.db.execute(
-            "DELETE FROM rate WHERE scope = ? AND window_start <= ?", (claim.rate.scope, _over(claim.rate, slot))
+            "DELETE FROM rate WHERE scope = ? AND window_start <= ?",
+            (claim.rate.scope, _newest_expired_slot(claim.rate, slot)),
         )
     _point_ids_to(tx, claim)
     _remember(tx, claim)
@@ -294,7 +298,7 @@ def _slot(rate: RateCharge, now: int) -> int:
     return now - now % rate.slot_ms if rate.slot is None else rate.slot
 
 
-def _over(rate: RateCharge, slot: int) -> int:
+def _newest_expired_slot(rate: RateCharge, slot: int) -> int:
     """The newest slot that does not count any more."""
     return slot - rate.window_ms - rate.slot_ms + 1
 
