@@ -35,7 +35,7 @@ LONGEST = 12.0
 """Seconds that a server is frozen or cut off."""
 SILENT_SECONDS = 3.0
 """A client that has heard nothing for so long goes elsewhere; streams say every second that they live."""
-_TAKEN_AFTER: dict[Trouble, float] = {"freeze": 7.0, "silence": 7.0, "cut": 1.0}
+_TAKEN_AFTER: dict[Trouble, float] = {"freeze": 7.0, "silence": 7.0, "cut": 1.0, "delay": 2.0}
 """Seconds after which others may take a server's turns over: its heart has not beaten since some time before the trouble."""
 _BACK_SECONDS = 2.0
 """After a trouble, until the server's heart beats again."""

@@ -10,6 +10,7 @@ import pytest
 from tests.server.kit import KEYS, USER, ServerUnderTest, SessionClient, bearer, over_socket, text_of
 from tests.server.voice.kit import connected, ticket_for, voice_server
 
+from handrail.contract.conversations import Moved
 from handrail.contract.store import StoreUnavailable
 from handrail.server.api.routes import sessions
 from handrail.server.host.refusals import RefusalReason, SessionRefused
@@ -409,6 +410,26 @@ async def test_an_end_that_came_too_late_to_be_stored_is_told_by_the_next_owner_
             assert await stream.next() is None
         assert "done" not in [event.type for event in told]
         assert (await ana.show())["messages"] == (await there.show())["messages"]
+
+
+async def test_whoever_had_a_session_before_it_went_away_and_came_back_writes_nothing_more(tmp_path, store):
+    async with two_servers(tmp_path, store) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        await ana.say("one", "m1")
+        before = first.sessions._hosted[ana.id]
+        await there.say("two", "m2")
+        await ana.say("three", "m3")
+        shown = (await ana.show())["messages"]
+        assert first.sessions._hosted[ana.id] is not before
+        for is_open in (True, False):
+            if not is_open:
+                await first.sessions._let_go(first.sessions._hosted[ana.id])
+            with pytest.raises(Moved):
+                await first.sessions.ends.store(before, before.turns["m1"])
+        assert [one["messageId"] for one in shown if one["role"] == "user"] == ["m1", "m2", "m3"]
+        assert (await ana.show())["messages"] == shown
+        assert len((await first.sessions.conversations.load(ana.id)).document["messages"]) == 6
 
 
 @pytest.mark.parametrize("failures", [1, 1_000])

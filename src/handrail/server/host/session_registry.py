@@ -105,7 +105,7 @@ class SessionRegistry:
         self._chores: list[asyncio.Task[None]] = []
         self._unused: list[str] = []
         self.ends = TurnEnds(
-            self.conversations, lambda: runtime.owner, lambda hosted: self._hosted.get(hosted.id, hosted) is hosted
+            self.conversations, lambda: runtime.owner, lambda hosted: self._hosted.get(hosted.id) is hosted
         )
         self._unfreed: set[str] = set()
         """Sessions that others could have, if the store had taken it."""
@@ -434,9 +434,7 @@ class SessionRegistry:
         return run.cancelled
 
     async def _begin(self, hosted: HostedSession, turn: StoredTurn) -> TurnRun:
-        if (
-            self._hosted.get(hosted.id, hosted) is not hosted
-        ):  # it went to another process and came back: this knows too little
+        if self._hosted.get(hosted.id) is not hosted:  # it went to another process, and perhaps came back
             raise moved()
         run = hosted.current = TurnRun(turn, hosted.log.last)
         hosted.keep(turn)
@@ -613,7 +611,8 @@ class SessionRegistry:
             try:
                 await self._tell_kept(hosted, run, event)
             finally:
-                if hosted.voice is None and not hosted.is_trying:
+                # It may have gone to another process meanwhile, and come back: what is on in it now is not known here.
+                if hosted.voice is None and not hosted.is_trying and self._hosted.get(hosted.id, hosted) is hosted:
                     await self._free(hosted.id)
 
     async def _stays(self, hosted: HostedSession) -> bool:
