@@ -11,7 +11,7 @@ from tests.server.kit import KEYS, USER, ServerUnderTest, SessionClient, bearer,
 from tests.server.voice.kit import connected, ticket_for, voice_server
 
 from handrail.contract.conversations import Moved
-from handrail.contract.store import StoreUnavailable
+from handrail.contract.store import HoldState, StoreUnavailable
 from handrail.server.api.routes import sessions
 from handrail.server.host.refusals import RefusalReason, SessionRefused
 from handrail.server.options import Options
@@ -197,6 +197,32 @@ async def test_a_stream_at_another_server_hears_turn_after_turn_and_goes_on_at_t
             events = await stream.until("done")
         assert text_of(events).strip() == "You said: three"
         assert "resync" not in [event.type for event in events]
+
+
+@pytest.mark.parametrize("fails", ["holds", "owner_lives"])
+async def test_a_stream_at_another_server_loses_nothing_when_the_store_fails_in_the_middle_of_a_look(
+    tmp_path, store, fails
+):
+    async with two_servers(tmp_path, store) as (first, second):
+        ana = await first.open()
+        there = at(second, ana)
+        ask, failed = getattr(second.runtime.store, fails), []
+
+        async def fail_at_first(*asked):
+            holds = await first.runtime.store.holds(ana.id, (HoldState.PENDING,))
+            if holds and len(failed) < 8:
+                failed.append(asked)
+                raise StoreUnavailable("The store is away.")
+            return await ask(*asked)
+
+        async with there.listening() as stream:
+            setattr(second.runtime.store, fails, fail_at_first)
+            await ana.say('call pay {"q": "10"}', "m1")
+            async with asyncio.timeout(20):
+                heard = {(await stream.next()).type for _ in range(2)}
+                while not {"confirmation", "done"} <= heard:
+                    heard.add((await stream.next()).type)
+        assert failed
 
 
 async def test_a_request_is_shown_and_approved_at_another_server_and_runs_once(tmp_path, store):

@@ -37,6 +37,7 @@ async def remote_frames(
     standing: Ownership | None = None
     yield b": handrail\nretry: 1000\n\n"
     while not sessions.draining and loop.time() < ends:
+        frames, turns, lives = b"", list[StoredTurn](), True
         try:
             found = await sessions.conversations.changes(hosted.id, after)
             if found is None:
@@ -50,7 +51,7 @@ async def remote_frames(
                 frames += notice("confirmation", request)
             lives = await _is_at(sessions, standing, owner)
         except StoreUnavailable:
-            frames, turns, lives = b"", [], True  # it is not known now; the next look will tell
+            pass  # what was found goes out, for it is not found again; the next look will tell the rest
         if frames:
             yield frames
             quiet_since = loop.time()
