@@ -33,7 +33,7 @@ import time
 import tomllib
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -271,22 +271,24 @@ def _functions_in(owner: ModuleType | type, file: str) -> Iterable[FunctionType]
 
 
 class _Recorder:
-    """Which lines the functions begin at that each test enters, and how long each test takes."""
+    """Which lines each test runs, and how long each test takes."""
 
     def __init__(self, target: Target) -> None:
         self._file = str(ROOT / target.file)
         self._test = ""
-        self.entered: dict[str, set[int]] = {}
+        self.lines: dict[str, set[int]] = {}
         self.seconds: dict[str, float] = {}
 
-    def _trace(self, frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename == self._file:
-            self.entered[self._test].add(frame.f_code.co_firstlineno)
+    def _trace(self, frame: FrameType, event: str, _: object) -> Callable[[FrameType, str, object], Any] | None:
+        if frame.f_code.co_filename != self._file:
+            return None
+        self.lines[self._test].add(frame.f_lineno)
+        return self._trace
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         self._test = item.nodeid
-        self.entered[self._test] = set()
+        self.lines[self._test] = set()
         threading.settrace(self._trace)
         sys.settrace(self._trace)
         started = time.perf_counter()
@@ -387,10 +389,13 @@ def quickest_of_each_file(tests: Mapping[str, float]) -> list[str]:
     return sorted(tests, key=lambda name: places[name])
 
 
-def selected(tests: Mapping[str, float], killers: Counter[str] | None = None) -> dict[str, float]:
-    """The tests that are run, with their seconds without a mutant; first those that killed most of its like."""
+def selected(
+    tests: Mapping[str, float], nearest: Container[str] = (), killers: Counter[str] | None = None
+) -> dict[str, float]:
+    """The tests that are run, with their seconds without a mutant; first those that killed most of its like. The `nearest` are
+    chosen before all others: those that run the line itself."""
     names, together = list[str](), 0.0
-    for name in quickest_of_each_file(tests):
+    for name in sorted(quickest_of_each_file(tests), key=lambda name: name not in nearest):
         if not names or together + tests[name] <= MAX_SECONDS:
             names.append(name)
             together += tests[name]
@@ -423,8 +428,9 @@ def try_module(target: Target, mutant: Mutant, tests: Mapping[str, float]) -> in
 
 
 def look_at_tests(target: Target) -> dict[str, tuple[float, set[int]]]:
-    """The tests of a target without a mutant: seconds, and the functions that each enters, by their first lines."""
+    """The tests of a target without a mutant: seconds, and the lines that each runs."""
     now = digest(
+        "lines",
         *target.tests,
         *(each.read_text(encoding="utf-8") for top in ("src", "tests") for each in sorted((ROOT / top).rglob("*.py"))),
     )
@@ -435,7 +441,7 @@ def look_at_tests(target: Target) -> dict[str, tuple[float, set[int]]]:
 
         def work() -> int:
             status = _run_tests(target, target.tests, recorder)
-            found = {name: (recorder.seconds[name], sorted(recorder.entered[name])) for name in recorder.entered}
+            found = {name: (recorder.seconds[name], sorted(lines)) for name, lines in recorder.lines.items()}
             place.write_text(json.dumps({"of": now if status == pytest.ExitCode.OK else "", "tests": found}), "utf-8")
             return status
 
@@ -538,7 +544,8 @@ def run_target(target: Target, mutants: Sequence[Mutant], deadline: float | None
             started = time.perf_counter()
             code = trials.code_of(mutant)
             if code:
-                entered = selected(entering.get(mutant.function, {}), killers[mutant.function])
+                nearest = {name for name, (_, lines) in tests.items() if mutant.line in lines}
+                entered = selected(entering.get(mutant.function, {}), nearest, killers[mutant.function])
                 status = try_function(trials, code, entered) if entered else int(pytest.ExitCode.OK)
                 note(mutant, time.perf_counter() - started, status)
         return True

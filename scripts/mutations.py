@@ -60,6 +60,8 @@ class Mutant:
     before: str
     after: str
     source: str
+    line: int
+    """The first line that it changes."""
 
 
 def mutants_of(source: str) -> list[Mutant]:
@@ -79,7 +81,7 @@ def mutants_of(source: str) -> list[Mutant]:
         names[name] = names.get(name, 0) + 1
         if names[name] > 1:
             name += f" ({names[name]})"
-        mutants.append(Mutant(name=name, function=function, before=before, after=after, source=changed))
+        mutants.append(Mutant(name=name, function=function, before=before, after=after, source=changed, line=line))
     return mutants
 
 

@@ -1,10 +1,22 @@
 """`make mutants`: its table names files that are there, and its report hides no survivor."""
 
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from scripts.mutants import Figures, Survivor, Target, chosen, missing, quickest_of_each_file, read_table, report
+from scripts.mutants import (
+    MAX_SECONDS,
+    Figures,
+    Survivor,
+    Target,
+    chosen,
+    missing,
+    quickest_of_each_file,
+    read_table,
+    report,
+    selected,
+)
 
 ALIVE = ("give_back", "used -= 1", "used -= 2")
 LISTED = Survivor(function="give_back", before="used -= 1", after="used -= 2", reason="An example.")
@@ -59,6 +71,14 @@ def test_four_fifths_must_be_killed_and_all_tried():
 def test_the_quickest_tests_come_first_and_no_file_is_left_to_the_end():
     tests = {"a.py::slow": 3.0, "a.py::quick": 0.1, "b.py::only": 2.0, "a.py::middling": 0.2}
     assert quickest_of_each_file(tests) == ["a.py::quick", "b.py::only", "a.py::middling", "a.py::slow"]
+
+
+def test_the_tests_that_run_the_very_line_are_chosen_before_quicker_ones():
+    tests = {"a.py::quick": 1.0, "a.py::long": MAX_SECONDS - 2, "b.py::on_the_line": 3.0}
+    assert list(selected(tests)) == ["a.py::quick", "b.py::on_the_line"]
+    assert list(selected(tests, {"a.py::long"})) == ["a.py::long", "a.py::quick"]
+    killers = Counter({"a.py::quick": 2})
+    assert list(selected(tests, {"a.py::long"}, killers)) == ["a.py::quick", "a.py::long"]
 
 
 def test_an_edit_draws_no_new_sample_of_what_it_left_alone():
