@@ -301,7 +301,7 @@ class LoopGate:
             key = (tool_id, attempt.loop_key)
             identical = turn.identical
             # Counted also if it is refused: a model that asks once more all the same stays refused.
-            identical[key] = seen = identical.get(key, 0) + 1
+            identical[key] = seen = identical[key] + 1 if key in identical else 1
             # The counters that every claim carries may then no longer be made by adding the newest call alone.
             if seen > 1:
                 turn.has_repeats = True
