@@ -478,8 +478,11 @@ class RuntimeCore:
             if session is not None:
                 rules = rules or session.policy
                 plans = self._factory.plans_for(snapshot, rules, session.user, session.roles)
+                # A user keeps their name in the audit log; how their words stand there is up to the policy.
+                is_new_to_log = session.pseudonym is None or session.policy.audit_arguments != rules.audit_arguments
                 session.reattach(connection, snapshot, plans, rules)
-                await self._factory.introduced(session)
+                if is_new_to_log:
+                    await self._factory.introduced(session)
             else:
                 session = self._factory.from_record(
                     record, token=token, snapshot=snapshot, policy=rules, connection=connection
