@@ -32,7 +32,21 @@ async def test_a_misspelt_provider_is_refused_at_every_entry_point_with_the_name
 
 
 @pytest.mark.parametrize(
-    "name", [None, "openai", "geminiNative", "openai-agents", "langchain", "gemini-2", "mcp2", "", "ž"]
+    "name",
+    [
+        None,
+        "openai",
+        "geminiNative",
+        "openai-agents",
+        "langchain",
+        "gemini-2",
+        "mcp2",
+        "",
+        "ž",
+        "anthropic-eu",
+        "openai-chat-eu",
+        "ollama_x",
+    ],
 )
 async def test_a_name_of_the_hosts_own_is_a_label(make_tools, name):
     world = make_tools({"look": (reading(), HANDLER)})

@@ -206,3 +206,23 @@ async def test_who_was_frozen_with_the_store_does_not_blame_it_when_it_wakes():
         await worker.submit(lambda: None)
     goes_on.set()
     worker.stop()
+
+
+async def test_a_loop_that_is_late_again_and_again_hears_all_the_same_that_the_store_hangs():
+    goes_on = threading.Event()
+    worker = Worker("hung", lambda batch: goes_on.wait(60), limit=0.2)
+
+    async def hold_the_loop_up():
+        while True:
+            time.sleep(0.7)
+            await asyncio.sleep(0.001)
+
+    asked = worker.submit(lambda: None)
+    busy = asyncio.create_task(hold_the_loop_up())
+    try:
+        with pytest.raises(StoreUnavailable, match="has not answered"):
+            await asyncio.wait_for(asked, 20)
+    finally:
+        busy.cancel()
+        goes_on.set()
+        worker.stop()

@@ -11,7 +11,7 @@ from handrail.contract.errors import UsageError
 from handrail.contract.store import ClaimVerdict, StoreUnavailable
 from handrail.stores.postgres import PostgresStore
 from handrail.stores.postgres.connection import ServerAddress
-from handrail.stores.postgres.prepared import BEGIN, COMMIT, PreparedStatement, ask_at_once
+from handrail.stores.postgres.prepared import BEGIN, COMMIT, PreparedStatement, run_pipeline
 
 DOUBLED = PreparedStatement("doubled", "SELECT 2 * value::int FROM json_array_elements_text(%s::json) AS value")
 FAILS = PreparedStatement("fails", "SELECT 1 / (%s::json ->> 0)::int")
@@ -26,7 +26,7 @@ def db(postgres):
 
 
 def test_each_statement_answers_in_its_place(db):
-    answers = ask_at_once(db, [(BEGIN, None), (DOUBLED, [1, 2]), (DOUBLED, []), (COMMIT, None)])
+    answers = run_pipeline(db, [(BEGIN, None), (DOUBLED, [1, 2]), (DOUBLED, []), (COMMIT, None)])
     assert answers == [[], [("2",), ("4",)], [], []]
     assert not db.in_transaction
 
@@ -36,39 +36,83 @@ def test_after_one_that_fails_nothing_is_carried_out_and_the_next_trip_is_as_goo
     keeps = PreparedStatement("keeps", "INSERT INTO kept SELECT (%s::json ->> 0)::int")
     for _ in range(3):
         with pytest.raises(psycopg.errors.DivisionByZero):
-            ask_at_once(db, [(BEGIN, None), (keeps, [1]), (FAILS, [0]), (keeps, [2]), (COMMIT, None)])
+            run_pipeline(db, [(BEGIN, None), (keeps, [1]), (FAILS, [0]), (keeps, [2]), (COMMIT, None)])
         assert db.in_transaction
         db.roll_back()
         assert not db.in_transaction
-    assert ask_at_once(db, [(BEGIN, None), (keeps, [3]), (FAILS, [1]), (COMMIT, None)])[2] == [("1",)]
+    assert run_pipeline(db, [(BEGIN, None), (keeps, [3]), (FAILS, [1]), (COMMIT, None)])[2] == [("1",)]
     assert db.execute("SELECT value FROM kept").fetchall() == [(3,)]
-    # Those of psycopg are known to the server after it as well.
-    for _ in range(10):
-        assert db.execute("SELECT count(*) FROM kept WHERE value = ?", (3,)).fetchone() == (1,)
-        with pytest.raises(psycopg.errors.DivisionByZero):
-            ask_at_once(db, [(BEGIN, None), (FAILS, [0]), (COMMIT, None)])
-        db.roll_back()
+
+
+@pytest.mark.parametrize("before", range(2, 9))
+def test_after_a_transaction_of_psycopg_that_failed_the_next_is_as_good_as_the_first(db, before):
+    db.execute("CREATE TABLE kept (value INT PRIMARY KEY)")
+
+    def insert(value):
+        db.execute("BEGIN")
+        with db.connection.pipeline():  # as the store does with what is not in one of our own
+            db.execute("INSERT INTO kept VALUES (?)", (value,))
+            db.connection.execute("COMMIT")
+
+    for value in range(before):
+        insert(value)
+        assert run_pipeline(db, [(DOUBLED, [value])]) == [[(f"{2 * value}",)]]
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        insert(0)
+    db.roll_back()
+    insert(100)
+    assert run_pipeline(db, [(DOUBLED, [1])]) == [[("2",)]]
+
+
+@pytest.mark.parametrize("before", range(2, 6))
+async def test_a_write_that_waited_in_vain_for_a_lock_breaks_none_after_it(postgres, before):
+    url = postgres.new_database()
+    store = PostgresStore(url, limit_seconds=5)
+    await store.open()
+    for number in range(before):
+        await store.switch(f"t{number}", "off")
+    with psycopg.connect(url) as other:
+        other.execute("INSERT INTO switch VALUES ('x', 'off')")
+        with pytest.raises(StoreUnavailable, match="locked"):
+            await store.switch("x", "off")
+        other.rollback()
+    await store.switch("y", "off")
+    assert set((await store.operating()).switches) == {*(f"t{number}" for number in range(before)), "y"}
+    await store.close()
+
+
+async def test_half_a_surrogate_pair_is_refused_by_a_sentence(postgres):
+    store = PostgresStore(postgres.new_database(), limit_seconds=5)
+    await store.open()
+    await store.register_owner("o1")
+    with pytest.raises(UsageError, match="no Unicode text"):
+        await store.connect("\ud800", registry_version="r", owner="o1")
+    with pytest.raises(UsageError, match="no Unicode text"):
+        await store.begin_turn("\ud800", connection=1, input_id="m1")
+    with pytest.raises(UsageError, match="no Unicode text"):
+        await store.claim(claim(session_id="\ud800"))
+    await store.close()
 
 
 def test_what_cannot_be_written_down_is_refused_before_anything_is_sent(db):
     with pytest.raises(TypeError):
-        ask_at_once(db, [(BEGIN, None), (DOUBLED, ["\ud800"]), (COMMIT, None)])
+        run_pipeline(db, [(BEGIN, None), (DOUBLED, ["\ud800"]), (COMMIT, None)])
     assert not db.in_transaction
-    assert ask_at_once(db, [(DOUBLED, [1])]) == [[("2",)]]
+    assert run_pipeline(db, [(DOUBLED, [1])]) == [[("2",)]]
 
 
 def test_more_than_any_buffer_holds_is_sent_and_answered(db):
     repeated = PreparedStatement("repeated", "SELECT value FROM json_array_elements_text(%s::json) AS value")
     words = [f"{number} {'x' * 60_000}" for number in range(300)]
     asked = [(repeated, words), (repeated, words)]
-    assert ask_at_once(db, asked) == [[(word,) for word in words]] * 2
+    assert run_pipeline(db, asked) == [[(word,) for word in words]] * 2
 
 
 def test_a_server_process_that_is_killed_meanwhile_loses_the_connection_and_not_the_thread(db, postgres):
     with psycopg.connect(postgres.url("postgres"), autocommit=True) as other:
         kills = PreparedStatement("kills", "SELECT pg_terminate_backend(pg_backend_pid()), %s::json")
         with pytest.raises(psycopg.OperationalError):
-            ask_at_once(db, [(BEGIN, None), (kills, []), (SILENT, [10]), (COMMIT, None)])
+            run_pipeline(db, [(BEGIN, None), (kills, []), (SILENT, [10]), (COMMIT, None)])
         assert other.execute("SELECT 1").fetchone() == (1,)
 
 

@@ -26,6 +26,8 @@ REGISTRATIONS = (
 """A provider of Handrail's own is one folder and one line here."""
 
 
+_MAX_SLIPS = 2
+"""By so many letters a misspelt name is longer or shorter."""
 _MISSPELT = 0.85
 """How like a provider's name another must be to be taken for it. "openai-agents" is no slip, and like "openai-chat" by 0.75."""
 
@@ -68,9 +70,11 @@ def misspelt(name: str) -> str:
     """A sentence about a name that is nearly a provider's, and none; nothing about one of a host's own, such as a framework's."""
     known = (*provider_names(), *(alias for one in own_providers().values() for alias in one.aliases))
     near = [] if name in known else get_close_matches(name.lower(), known, n=1, cutoff=_MISSPELT)
-    # "gemini-2" is what a host may call its second connection, and no slip of the hand.
-    is_numbered = bool(near) and name.rstrip("0123456789").rstrip("-_") == near[0]
-    if not near or is_numbered or find_provider(name) is not None:
+    if not near or find_provider(name) is not None:
+        return ""
+    # "gemini-2" and "anthropic-eu" are what a host may call a connection of its own, and no slips of the hand.
+    is_numbered = name.rstrip("0123456789").rstrip("-_") == near[0]
+    if is_numbered or name.startswith((f"{near[0]}-", f"{near[0]}_")) or abs(len(name) - len(near[0])) > _MAX_SLIPS:
         return ""
     return f'There is no provider "{name}"; did you mean "{near[0]}"?'
 

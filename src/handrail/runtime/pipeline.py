@@ -130,7 +130,7 @@ class Pipeline:
         response, raw = outcome
         answer = self.answers.finish(attempt, response, raw)
         ok, _, error, intents, meta = answer
-        # A tuple, because most entries are never asked for again: `Replays.find` makes an `KnownCall` of it for those that are.
+        # A tuple, because most entries are never asked for again: `Replays.find` makes a `KnownCall` of it for those that are.
         replays = session.replays
         replays[attempt.key] = (
             plan.tool_id, attempt.raw_digest, not ok and _may_pass_later(attempt, answer), error, intents, meta, raw,

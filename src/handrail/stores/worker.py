@@ -73,6 +73,8 @@ class _JobBatch:
     jobs: list[Job]
     deadline: float
     is_answered: bool = False
+    has_second_chance: bool = False
+    """Its deadline was put off once, because the loop itself was late."""
 
 
 class Worker:
@@ -172,15 +174,19 @@ class Worker:
         now = time.monotonic()
         if now > due + _LATE_SECONDS:
             for asked in watched:
-                asked.deadline = max(asked.deadline, now + _SECOND_CHANCE_SECONDS)
-        while watched and (watched[0].is_answered or watched[0].deadline <= now):
-            asked = watched.popleft()
-            if not asked.is_answered:
-                self._give_up(asked)
-        if watched:
-            loop.call_later(watched[0].deadline - now, self._watch, loop, watched[0].deadline)
-        else:
-            del self._watched[loop]
+                if not asked.has_second_chance:
+                    asked.has_second_chance = True
+                    asked.deadline = max(asked.deadline, now + _SECOND_CHANCE_SECONDS)
+        try:
+            while watched and (watched[0].is_answered or watched[0].deadline <= now):
+                asked = watched.popleft()
+                if not asked.is_answered:
+                    self._give_up(asked)
+        finally:  # a task that is told may end this round of the loop
+            if watched:
+                loop.call_later(watched[0].deadline - now, self._watch, loop, watched[0].deadline)
+            else:
+                del self._watched[loop]
 
     def _give_up(self, asked: _JobBatch) -> None:
         if self._hung is None:

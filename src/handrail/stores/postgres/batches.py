@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from handrail.contract.store import Claim, ClaimVerdict, Finish, LedgerRow, TurnStart
 from handrail.stores.base import Group
 from handrail.stores.postgres.connection import PostgresDatabase
 from handrail.stores.postgres.locking import LOCK_SESSIONS
-from handrail.stores.postgres.prepared import BEGIN, COMMIT, Asked, PreparedStatement, ask_at_once
+from handrail.stores.postgres.prepared import BEGIN, COMMIT, BoundStatement, PreparedStatement, run_pipeline
 from handrail.stores.statements.ledger import OUTCOME, SETTLED, ClaimRequest
 from handrail.stores.statements.sessions import TURNS_LEFT, TurnRequest
 from handrail.stores.statements.transaction import claimed, locks_of, to_json
@@ -110,27 +108,24 @@ _TURNS = PreparedStatement(
 
 def commit_group(db: PostgresDatabase, group: Group, now: int) -> list[Any]:
     """Commit those of the group that nothing refuses; the outcome of each request, or None."""
-    asked = _asked(group, now)
+    asked = _statements_of(group, now)
     # All at once and in one order: two processes that lock the same sessions one after the other could wait for each other.
     sessions = sorted({name for request in group.requests for name in locks_of(request).sessions})
     # Each statement sees what was committed before it began, so the claims see what was stored before their locks.
-    begun: list[Asked] = [(BEGIN, None), (LOCK_SESSIONS, sessions)]
-    found = ask_at_once(db, [*begun, *asked, (COMMIT, None)])
+    begun: list[BoundStatement] = [(BEGIN, None), (LOCK_SESSIONS, sessions)]
+    found = run_pipeline(db, [*begun, *asked, (COMMIT, None)])
     answers = found[len(begun) : -1]
     return _outcomes(group, now, {statement: rows for (statement, _), rows in zip(asked, answers, strict=True)})
 
 
 def carry_out_group(db: PostgresDatabase, group: Group, now: int) -> list[Any]:
     """The same in a transaction that was begun, and has its locks."""
-    found = {
-        statement: db.connection.execute(statement.for_psycopg, [orjson.dumps(document).decode()])
-        for statement, document in _asked(group, now)
-    }
+    found = {statement: statement.execute(db, document) for statement, document in _statements_of(group, now)}
     return _outcomes(group, now, {statement: rows.fetchall() for statement, rows in found.items()})
 
 
-def _asked(group: Group, now: int) -> list[Asked]:
-    asked: list[Asked] = [
+def _statements_of(group: Group, now: int) -> list[BoundStatement]:
+    asked: list[BoundStatement] = [
         (_FINISHES, _rows_of_finishes(group.finishes, now)),
         (_CLAIMS, _rows_of_claims(group.claims, now)),
         (_TURNS, _rows_of_turns(group.turns)),

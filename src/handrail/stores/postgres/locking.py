@@ -7,8 +7,6 @@ import hashlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import orjson
-
 from handrail.stores.postgres.connection import PostgresDatabase
 from handrail.stores.postgres.prepared import PreparedStatement
 from handrail.stores.statements.transaction import Request, locks_of
@@ -30,7 +28,7 @@ def lock(db: PostgresDatabase, requests: Sequence[Request[Any]]) -> None:
     sessions |= _owners_of(db, "ledger", "key", {key for locks in wanted for key in locks.sessions_of_calls})
     sessions |= _owners_of(db, "hold", "hold_id", {hold_id for locks in wanted for hold_id in locks.sessions_of_holds})
     if sessions:
-        db.connection.execute(LOCK_SESSIONS.for_psycopg, [orjson.dumps(sorted(sessions)).decode()])
+        LOCK_SESSIONS.execute(db, sorted(sessions))
     names = {name for locks in wanted for name in locks.names}
     if names:
         # One after the other, in this order.

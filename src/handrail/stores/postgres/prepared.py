@@ -30,22 +30,26 @@ Row = tuple[str | None, ...]
 class PreparedStatement:
     """A statement of at most one value, which stands in it as `%s`. The server plans it once for each connection."""
 
-    __slots__ = ("for_psycopg", "name", "sql")
+    __slots__ = ("_for_psycopg", "name", "sql")
 
     def __init__(self, name: str, sql: str) -> None:
-        self.for_psycopg: Final = sql
+        self._for_psycopg = sql
         self.name: Final = f"handrail_{name}".encode()
         self.sql: Final = sql.replace("%s", "$1").encode()
+
+    def execute(self, db: PostgresDatabase, document: Any) -> psycopg.Cursor[Any]:
+        """Beside other statements of a transaction, by psycopg."""
+        return db.connection.execute(self._for_psycopg, [orjson.dumps(document).decode()])
 
 
 BEGIN: Final = PreparedStatement("begin", dialect.BEGIN)
 COMMIT: Final = PreparedStatement("commit", "COMMIT")
 
-Asked = tuple[PreparedStatement, Any]
+BoundStatement = tuple[PreparedStatement, Any]
 """A statement, and the document that it is given, or None."""
 
 
-def ask_at_once(db: PostgresDatabase, asked: Sequence[Asked]) -> list[list[Row]]:
+def run_pipeline(db: PostgresDatabase, asked: Sequence[BoundStatement]) -> list[list[Row]]:
     """The rows that each statement has found, as text. The first that fails raises its error; none after it is carried out."""
     # Made before anything is sent: what cannot be written down must not leave half a pipeline behind.
     documents = [None if document is None else [orjson.dumps(document)] for _, document in asked]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import orjson
 import psycopg
 from psycopg import errors
 
@@ -279,7 +280,7 @@ class PostgresStore(ThreadedStore):
             return unavailable(self._title, error)
         if isinstance(error, StoreUnavailable):
             return StoreUnavailable(*error.args)
-        if isinstance(error, UnicodeError):
+        if isinstance(error, (UnicodeError, orjson.JSONEncodeError)):
             return UsageError(f"{self._title} cannot keep this value: it is no Unicode text.")
         return error
 
