@@ -27,7 +27,7 @@ REGISTRATIONS = (
 
 
 _MAX_SLIPS = 2
-"""By so many letters a misspelt name is longer or shorter."""
+"""A misspelt name is at most this many letters longer or shorter."""
 _MISSPELT = 0.85
 """How like a provider's name another must be to be taken for it. "openai-agents" is no slip, and like "openai-chat" by 0.75."""
 

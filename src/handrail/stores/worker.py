@@ -182,7 +182,7 @@ class Worker:
                 asked = watched.popleft()
                 if not asked.is_answered:
                     self._give_up(asked)
-        finally:  # a task that is told may end this round of the loop
+        finally:  # a task that gets its answer may end this round of the loop
             if watched:
                 loop.call_later(watched[0].deadline - now, self._watch, loop, watched[0].deadline)
             else:
