@@ -13,9 +13,11 @@ from tests.server.voice.kit import connected, ticket_for, voice_server
 from handrail.contract.conversations import Moved
 from handrail.contract.store import HoldState, StoreUnavailable
 from handrail.server.api.routes import sessions
+from handrail.server.host import session_registry
 from handrail.server.host.refusals import RefusalReason, SessionRefused
 from handrail.server.options import Options
 from handrail.server.voice.close_codes import RESTART
+from handrail.server.voice.conversation_host import StoredTranscript
 from handrail.server.voice.voice_protocol import PROTOCOL
 
 WRITE = 'call post {"q": "30"}'
@@ -438,6 +440,95 @@ async def test_an_end_that_came_too_late_to_be_stored_is_told_by_the_next_owner_
         assert (await ana.show())["messages"] == (await there.show())["messages"]
 
 
+@pytest.mark.parametrize("how", ["cancel", "end"])
+async def test_a_turn_is_cancelled_at_once_though_its_end_cannot_be_stored(tmp_path, store, how):
+    async with over_socket(tmp_path, store=store) as server:
+        ana = await server.open()
+        await ana.post('call nap {"q": "30"} then slow 5 words', "m1")
+        async with ana.listening(after=0) as stream:
+            await stream.until("tool_started")
+            path = f"/api/sessions/{ana.id}"
+            with ends_unstored(server):
+                async with asyncio.timeout(30):
+                    if how == "cancel":
+                        answered = await server.client.post(f"{path}/cancel", headers=ana.headers)
+                        assert answered.json() == {"cancelled": True}
+                    else:
+                        assert (await server.client.delete(path, headers=ana.headers)).is_success
+            if how == "cancel":
+                assert (await stream.until("done"))[-1].data["state"] == "cancelled"
+
+
+async def test_an_end_that_waits_for_the_store_is_no_longer_kept_when_its_session_leaves(tmp_path, caplog, store):
+    async with over_socket(tmp_path, store=store) as server:
+        ana = await server.open()
+        await ana.post(WRITE, "m1")
+        await started(server)
+        with ends_unstored(server):
+            server.tools.go()
+            await logged(caplog, "A turn could not be stored")
+            await server.sessions._let_go(server.sessions._hosted[ana.id])
+        assert server.sessions.ends._unstored == {}
+
+
+async def test_a_stop_stores_an_end_that_somebody_still_waits_for(tmp_path, caplog, store):
+    async with over_socket(tmp_path, store=store) as server:
+        ana = await server.open()
+        await ana.say("one", "m1")
+        sessions, stopping = server.sessions, asyncio.Event()
+        hosted, finish = sessions._hosted[ana.id], sessions.conversations.finish
+        with ends_unstored(server):
+            waiting = asyncio.create_task(sessions.ends.store(hosted, hosted.turns["m1"]))
+            await logged(caplog, "A turn could not be stored")
+
+        async def finish_after_whoever_waits(*told, **more):
+            if asyncio.current_task() is waiting:
+                await stopping.wait()
+            else:
+                stopping.set()
+                await waiting
+            await finish(*told, **more)
+
+        sessions.conversations.finish = finish_after_whoever_waits
+        await sessions.close()
+        assert waiting.done()
+
+
+async def test_a_stop_closes_the_runtime_though_an_end_cannot_be_stored(tmp_path, store, monkeypatch):
+    closed = []
+    async with over_socket(tmp_path, store=store) as server:
+        close = server.runtime.close
+
+        async def note(**more):
+            closed.append(True)
+            await close(**more)
+
+        async def fail():
+            raise ValueError("an end of wax")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(server.runtime, "close", note)
+            patched.setattr(server.sessions.ends, "store_left", fail)
+            with pytest.raises(ValueError, match="an end of wax"):
+                await server.sessions.close()
+        assert closed
+
+
+async def test_a_session_stays_while_what_was_said_in_it_waits_for_the_store(tmp_path, caplog, store):
+    async with over_socket(tmp_path, store=store) as server:
+        ana = await server.open()
+        await ana.say("one", "m1")
+        hosted = server.sessions._hosted[ana.id]
+        transcript = StoredTranscript(hosted, server.sessions.ends)
+        with ends_unstored(server):
+            transcript._store(hosted.turns["m1"])
+            await logged(caplog, "A turn could not be stored")
+            assert hosted.late
+            assert not hosted.is_idle
+        await asyncio.wait(hosted.late, timeout=60)
+        assert not hosted.late
+
+
 async def test_whoever_had_a_session_before_it_went_away_and_came_back_writes_nothing_more(tmp_path, store):
     async with two_servers(tmp_path, store) as (first, second):
         ana = await first.open()
@@ -523,6 +614,28 @@ async def test_a_stream_that_was_begun_continues_while_the_store_is_away(tmp_pat
             with owners_unknown(first):
                 events = await stream.until("done")
         assert text_of(events).startswith("0 1 2 ")
+
+
+async def test_a_stream_does_not_wait_again_for_a_store_that_has_just_not_answered(tmp_path, store, monkeypatch):
+    async with over_socket(tmp_path, store=store) as server:
+        ana = await server.open()
+        await ana.say("one", "m1")
+        hosted, asked = server.sessions._hosted[ana.id], []
+
+        async def silent(session_ids):
+            asked.append(session_ids)
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(server.runtime.store, "is_heard", lambda: False)
+        monkeypatch.setattr(server.sessions.conversations, "owners", silent)
+        now = 100.0
+        monkeypatch.setattr(session_registry, "monotonic", lambda: now)
+        for _ in range(3):
+            assert await server.sessions.is_still_here(hosted)
+        assert len(asked) == 1
+        now += 1.5
+        assert await server.sessions.is_still_here(hosted)
+        assert len(asked) == 2
 
 
 async def test_a_look_with_a_wrong_secret_or_key_is_told_that_there_is_no_session(tmp_path, store):

@@ -1,11 +1,12 @@
 """The heartbeat of a process that was frozen, or cut off from the server for a moment: what it knows of itself, and of others."""
 
 import asyncio
-import time
 
 import psycopg
 import pytest
 from tests.stores.test_postgres import machines
+
+from handrail.stores.postgres import heartbeat
 
 
 @pytest.fixture
@@ -20,21 +21,34 @@ async def _beaten(store) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_beat_that_failed_is_tried_again_before_anybody_can_take_its_owner_for_dead(url):
+async def test_a_beat_that_failed_is_tried_again_before_anybody_can_take_its_owner_for_dead(url, caplog):
     async with machines(url, "o1") as (store,):
-        read, tried = store._server_clock.read, []
+        beat, read = store._heartbeat, store._server_clock.read
+        reasons = ["the network is away", "the network is away", "the network is away", "the server starts"]
+        wait, waited = beat._ends.wait, []
 
-        def fail_once(db):
-            tried.append(time.monotonic())
-            if len(tried) == 1:
-                raise psycopg.OperationalError("the network is away")
+        def read_later(db):
+            if reasons:
+                waited.append("failed")
+                raise psycopg.OperationalError(reasons.pop(0))
             read(db)
 
-        store._server_clock.read = fail_once
+        def note(seconds):
+            waited.append(seconds)
+            return wait(0.01)
+
+        beat._ends.wait = note
+        store._server_clock.read = read_later
         async with asyncio.timeout(60):
-            while len(tried) < 2:
+            while "failed" not in waited or waited[-1] != heartbeat._BEAT_SECONDS:
                 await asyncio.sleep(0.01)
-        assert tried[1] - tried[0] < 1.5
+        beat._ends.wait = wait
+        again = heartbeat._AGAIN_SECONDS
+        first = waited.index("failed")
+        assert waited[first : first + 9] == ["failed", again] * 4 + [heartbeat._BEAT_SECONDS]
+        assert heartbeat._BEAT_SECONDS + again < heartbeat._FRESH_MS / 2_000
+    assert caplog.text.count("does not take the heartbeat (the network is away)") == 1, "once for each reason"
+    assert caplog.text.count("does not take the heartbeat (the server starts)") == 1
 
 
 async def test_a_process_knows_without_asking_whether_others_may_have_taken_it_for_dead(url):

@@ -270,6 +270,7 @@ class HostedSession:
         "session",
         "telling",
         "turns",
+        "unanswered_at",
         "voice",
     )
 
@@ -297,6 +298,8 @@ class HostedSession:
         self.last_used = monotonic()
         self.asked_at = monotonic()
         """When the store was asked last whose the session is, and said that it is as it is here."""
+        self.unanswered_at = float("-inf")
+        """When somebody last stopped waiting for the store to say whose the session is."""
         self.voice: VoicePort | None = None
         self.is_remote = False
         """Another process has the session: this is what is stored of it, to be looked at."""

@@ -23,13 +23,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from handrail.agents import Conversation
-from handrail.contract.conversations import (
-    Moved,
-    Quota,
-    QuotaExceeded,
-    StoredConversation,
-    StoredTurn,
-)
+from handrail.contract.conversations import Moved, Quota, QuotaExceeded, StoredConversation, StoredTurn
 from handrail.contract.definition import Mode
 from handrail.contract.errors import SessionEnded, UsageError
 from handrail.contract.events import LateEnvelope
@@ -169,12 +163,14 @@ class SessionRegistry:
 
     async def close(self) -> None:
         """Let go of everything; the runtime lets writing calls finish, as long as the stop may take."""
-        await self.drain()
-        tasks = [hosted.listening for hosted in self._hosted.values() if hosted.listening is not None]
-        await self._cancel([*tasks, *self._chores])
-        await self.ends.store_left()
-        self._hosted.clear()
-        await self.runtime.close(within=self.seconds_to_stop() + _LAST_SECONDS)
+        try:
+            await self.drain()
+            tasks = [hosted.listening for hosted in self._hosted.values() if hosted.listening is not None]
+            await self._cancel([*tasks, *self._chores])
+            await self.ends.store_left()
+        finally:
+            self._hosted.clear()
+            await self.runtime.close(within=self.seconds_to_stop() + _LAST_SECONDS)
 
     def _running(self) -> list[asyncio.Task[None]]:
         runs = [hosted.current.task for hosted in self._hosted.values() if hosted.current is not None]
@@ -294,11 +290,15 @@ class SessionRegistry:
     async def is_still_here(self, hosted: HostedSession) -> bool:
         """Whether what is in memory is still what there is. The store is asked only where others may have taken this process for
         dead, and not for long: what it does not say does not keep a stream that was begun here from continuing."""
-        if self.runtime.store.is_heard():
+        if self.runtime.store.is_heard() or monotonic() - hosted.unanswered_at < _ASK_SECONDS:
             return True
-        with suppress(TimeoutError, StoreUnavailable):
-            async with asyncio.timeout(_ASK_SECONDS):
-                owners = await self.conversations.owners((hosted.id,))
+        with suppress(StoreUnavailable):
+            try:
+                async with asyncio.timeout(_ASK_SECONDS):
+                    owners = await self.conversations.owners((hosted.id,))
+            except TimeoutError:
+                hosted.unanswered_at = monotonic()
+                return True
             if owners.get(hosted.id, self.runtime.owner) != self.runtime.owner:
                 self.runtime.spawn(self._let_go(hosted))
                 return False
@@ -429,8 +429,10 @@ class SessionRegistry:
         if not run.cancelled and not run.ending:
             run.cancelled = True
             run.task.cancel()
-        # An end that is being stored waits for the store.
-        await asyncio.wait([run.task], timeout=_LAST_SECONDS if run.ending else None)
+        while not (run.ending or run.task.done()):
+            await asyncio.wait([run.task], timeout=0.1)
+        # An end that is being stored waits for the store; whoever cancelled does not.
+        await asyncio.wait([run.task], timeout=_LAST_SECONDS)
         return run.cancelled
 
     async def _begin(self, hosted: HostedSession, turn: StoredTurn) -> TurnRun:

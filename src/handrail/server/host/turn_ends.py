@@ -34,23 +34,32 @@ class TurnEnds:
     async def store(self, hosted: HostedSession, turn: StoredTurn | None) -> None:
         """Until it is stored; without a turn what the model remembers. `Moved` if another process has the session, and with it
         the turn."""
-        name = hosted.id, turn.message_id if turn is not None else ""
+        name = _name(hosted, turn)
         try:
             while not await self._is_settled(hosted, turn):
                 if name not in self._unstored:
                     _log.error("A turn could not be stored: the store is away. It is tried again until it is stored.")
                 self._unstored[name] = hosted, turn
                 await asyncio.sleep(AGAIN_SECONDS)
-        except asyncio.CancelledError:  # `store_left` has it
+        except asyncio.CancelledError:
+            self.leave(hosted, turn)
             raise
         except BaseException:
             self._unstored.pop(name, None)
             raise
         self._unstored.pop(name, None)
 
+    def leave(self, hosted: HostedSession, turn: StoredTurn | None) -> None:
+        """Nobody waits for this one any more: `store_left` has it, unless the session is no longer here."""
+        name = _name(hosted, turn)
+        if self._is_here(hosted):
+            self._unstored[name] = hosted, turn
+        else:
+            self._unstored.pop(name, None)
+
     async def store_left(self) -> None:
         """Those that nobody waits for any more, once: the process is about to end."""
-        for hosted, turn in self._unstored.values():
+        for hosted, turn in list(self._unstored.values()):  # whoever waits for one may still store it
             try:
                 await self.store_once(hosted, turn)
             except HandrailError as error:
@@ -76,3 +85,7 @@ class TurnEnds:
         except HandrailError as error:  # such as a value that no store takes
             _log.error("A turn could not be stored: %s", error)
         return True
+
+
+def _name(hosted: HostedSession, turn: StoredTurn | None) -> tuple[str, str]:
+    return hosted.id, turn.message_id if turn is not None else ""

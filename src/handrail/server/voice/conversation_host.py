@@ -494,8 +494,9 @@ class StoredTranscript:
 
     def _spawn(self, storing: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(storing)
-        self._storing.add(task)
-        task.add_done_callback(self._storing.discard)
+        for waiting in (self._storing, self._hosted_session.late):  # the session stays here until it is stored
+            waiting.add(task)
+            task.add_done_callback(waiting.discard)
 
     async def _store_at_last(self, turn: StoredTurn | None) -> bool:
         """However long the store is away: what was said is not said again. False if another process has the session."""
@@ -509,11 +510,15 @@ class StoredTranscript:
     async def _store_and_tell(self, turn: StoredTurn) -> None:
         """The end of what was typed, for the text protocol, once it is stored."""
         log = self._hosted_session.log
-        async with log.next_is_ours() as turn.last_event:
-            if await self._store_at_last(turn):
-                shown = {"text": turn.answer.get("text", ""), "citations": turn.answer.get("citations", [])}
-                ended_as = {"state": turn.state, "reason": turn.state, "messageId": turn.message_id}
-                log.add("done", {**shown, **ended_as}, turn.number, is_reserved_for=True)
+        try:
+            async with log.next_is_ours() as turn.last_event:
+                if await self._store_at_last(turn):
+                    shown = {"text": turn.answer.get("text", ""), "citations": turn.answer.get("citations", [])}
+                    ended_as = {"state": turn.state, "reason": turn.state, "messageId": turn.message_id}
+                    log.add("done", {**shown, **ended_as}, turn.number, is_reserved_for=True)
+        except asyncio.CancelledError:  # perhaps before its turn to be stored has come
+            self._ends.leave(self._hosted_session, turn)
+            raise
 
     async def _keep(self) -> None:
         """Once: the call that asks for it does not wait for a store that is away."""

@@ -71,6 +71,8 @@ class Heartbeat:
         self._owners: dict[str, bool] = {}
         self.refusal = ""
         """Why nothing may be written any more, as a sentence: what no later beat mends, such as tables of a newer release."""
+        self._failure = ""
+        """Why the last beat failed, while beats fail."""
         self._failed_at = float("-inf")
         self._beaten_at = float("-inf")
         """When the last beat that the server took was begun."""
@@ -160,7 +162,7 @@ class Heartbeat:
                     began = time.monotonic()
                     self._write(list(self._owners))
                     self._beaten_at = began
-                    self.refusal = ""
+                    self.refusal = self._failure = ""
                     seconds = _BEAT_SECONDS
                 except UsageError as error:
                     self._failed_at = time.monotonic()
@@ -171,7 +173,9 @@ class Heartbeat:
                 except Exception as error:  # noqa: BLE001 - without this thread, others would take us for dead
                     self._failed_at = time.monotonic()
                     # The others learn it by what they wait for; here it is only noted.
-                    _log.warning("%s does not take the heartbeat (%s)", self._title, first_line(error))
+                    if first_line(error) != self._failure:
+                        _log.warning("%s does not take the heartbeat (%s)", self._title, first_line(error))
+                    self._failure = first_line(error)
                     self._database.close()
         with self._guard:
             # Over a connection that is there: nobody waits for a server that is away just to say good-bye.
