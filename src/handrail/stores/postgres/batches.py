@@ -31,9 +31,14 @@ _WISH = {
 def _recordset(name: str, columns: Mapping[str, str]) -> str:
     """The rows of a document as a table; columns are the names that the documents have."""
     typed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
-    return f"json_to_recordset(%s::json) AS {name} ({typed})"
+    # PostgreSQL expects a hundred rows of this function, for which it would rather read the whole of a table that is small when
+    # the plan is made, and still do so when it is large. Behind a limit that it cannot foresee it expects a tenth: after two of
+    # them one row, which it looks for by its key.
+    rows = f"SELECT * FROM json_to_recordset(%s::json) AS given ({typed}) LIMIT (SELECT 1000000)"
+    return f"(SELECT * FROM ({rows}) AS expected LIMIT (SELECT 1000000)) AS {name}"
 
 
+# With OFFSET 0 each NOT EXISTS is looked up row by row, by its index: PostgreSQL does not make a join of it.
 _CLAIMS = PreparedStatement(
     "claims",
     f"""
@@ -42,14 +47,15 @@ _CLAIMS = PreparedStatement(
     ), free AS MATERIALIZED (
         SELECT wish.* FROM wish JOIN session USING (session_id)
         WHERE session.active <> 0 AND session.connection = wish.connection
-        AND NOT EXISTS (SELECT 1 FROM ledger WHERE ledger.key = wish.key)
+        AND NOT EXISTS (SELECT 1 FROM ledger WHERE ledger.key = wish.key OFFSET 0)
         AND NOT EXISTS (SELECT 1 FROM ledger WHERE ledger.session_id = wish.session_id AND ledger.turn = wish.turn
                         AND ledger.tool = wish.tool AND ledger.args_digest = wish.args_digest
-                        AND ledger.state IN ('running', 'unknown'))
-        AND NOT EXISTS (SELECT 1 FROM alias WHERE alias.session_id = wish.session_id AND alias.call_id = wish.call_id)
-        AND NOT EXISTS (SELECT 1 FROM switch WHERE switch.tool = wish.tool)
+                        AND ledger.state IN ('running', 'unknown') OFFSET 0)
+        AND NOT EXISTS (SELECT 1 FROM alias WHERE alias.session_id = wish.session_id AND alias.call_id = wish.call_id
+                        OFFSET 0)
+        AND NOT EXISTS (SELECT 1 FROM switch WHERE switch.tool = wish.tool OFFSET 0)
         AND NOT EXISTS (SELECT 1 FROM block WHERE block.tenant = wish.tenant AND block.user = wish.user
-                        AND block.until > wish.created_at)
+                        AND block.until > wish.created_at OFFSET 0)
     ), claimed AS (
         INSERT INTO ledger ({", ".join(_LEDGER)}, state, fence)
         SELECT {", ".join(_LEDGER)}, 'running', 1 FROM free
@@ -88,7 +94,8 @@ _TURNS = PreparedStatement(
         SELECT wish.*, session.turn + 1 AS next FROM wish JOIN session USING (session_id)
         WHERE session.connection = wish.connection
         AND NOT EXISTS (SELECT 1 FROM turn_input
-                        WHERE turn_input.session_id = wish.session_id AND turn_input.input_id = wish.input_id)
+                        WHERE turn_input.session_id = wish.session_id AND turn_input.input_id = wish.input_id
+                        OFFSET 0)
     ), kept AS (
         INSERT INTO turn_left SELECT session_id, left_turn, left_counters FROM begun WHERE left_turn IS NOT NULL
         ON CONFLICT (session_id, turn) DO UPDATE SET counters = excluded.counters
